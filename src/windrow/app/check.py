@@ -45,7 +45,7 @@ from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_ki
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
-from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, uid_of
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
@@ -131,6 +131,9 @@ async def run(
                 return harvester
             return await read_credential(api, name)
 
+        async def access(name: str) -> ClientConfig:
+            return parse_kubeconfig(await credential(name))
+
         machines = HarvesterMachines(credential, sockets.connect, clock, Rng())
 
         async def versions(name: str) -> HarvesterVersions:
@@ -138,13 +141,13 @@ async def run(
 
         async def endpoint(cluster: Cluster) -> list[Problem]:
             if api is None:
-                return await check_all_pools(machines.get_client, cluster)
+                return await check_all_pools(machines.get_client, access, cluster)
             try:
                 existing = await api.find(CLUSTER.ref(cluster.name, cluster.namespace))
             except Forbidden:  # so it is not known which claims are its own
-                return await check_all_pools(machines.get_client, cluster)
+                return await check_all_pools(machines.get_client, access, cluster)
             uid = uid_of(existing) if existing is not None else ""
-            return await check_all_pools(machines.get_client, cluster, await list_claims(api), uid)
+            return await check_all_pools(machines.get_client, access, cluster, await list_claims(api), uid)
 
         return await check(
             documents,

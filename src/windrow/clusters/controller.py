@@ -149,7 +149,7 @@ class ClusterController:
             self._addresses,
             clock,
             identity.lease_name if identity else "",
-            lambda uid: any(uid_of(raw) == uid for raw in self._clusters.values()),
+            lambda uid: any(True for _ in self._clusters.by_index(uid)),
         )
         self._awaiting_address: set[ObjectRef] = set()  # Clusters with machines that may wait for one
         self._context = ReconcileContext(

@@ -15,7 +15,7 @@ from windrow.clusters.api.addresses import resolve_ip_pools
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.orphans import OrphanVm, ReportingVm
-from windrow.clusters.sources.address_scopes import AddressScopes
+from windrow.clusters.sources.address_scopes import AddressScopes, digest_of
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.harvester_objects import HarvesterObjects
@@ -28,8 +28,10 @@ from windrow.clusters.state import (
     name_if_own,
 )
 from windrow.clusters.vm_addresses import NetworkAddress
+from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import is_certain
 from windrow.harvester.resources import VM
+from windrow.kubernetes.kubeconfig import ClientConfig
 
 AddressedVm = OrphanVm | ReportingVm
 
@@ -105,22 +107,47 @@ class AddressObserver:
         """Under which identity it claims addresses, and those that it has claimed."""
         cluster = state.cluster
         state = replace(state, claims=self._addresses.of_cluster(cluster.uid))
-        credentials = self.list_credentials(cluster)
-        if not (credentials and is_certain(state.harvester_uid)):
-            return state
-        if any(self._prober.find_identity(one) != state.harvester_uid for one in credentials):
-            return replace(state, address_scope=AddressScope(""))
         ref = CLUSTER.ref(cluster.name, cluster.namespace)
+        named = sorted({pool.credential for pool in cluster.pools if pool.address_pools})
+        if not (named or state.claims):
+            self._scopes.forget(ref)
+        if not (named and is_certain(state.harvester_uid)) or cluster.deletion_timestamp is not None:
+            return state  # nothing is claimed
+        if because := self._find_obstacle(named, state):
+            return replace(state, address_scope=AddressScope("", because=because))
+        credentials = self.list_credentials(cluster)
         scope = await self._scopes.find(ref, cluster.uid, state.harvester_uid, credentials, state.places)
-        return replace(state, address_scope=scope or AddressScope(""))
+        return replace(state, address_scope=scope)
+
+    def _find_obstacle(self, named: Iterable[str], state: ClusterState) -> str:
+        """Why no server can say now where it claims addresses; "" where one can."""
+        credentials = sorted(self.list_credentials(state.cluster))
+        if not credentials:
+            listed = ", ".join(map(describe_credential, named))
+            return (
+                f"a credential that may be used from namespace {state.cluster.namespace} ({listed} may not)"
+            )
+        for one in credentials:
+            found = self._prober.find_identity(one)
+            if not found:
+                return (
+                    f"Harvester to answer a probe with {describe_credential(one)}, which shows its identity"
+                )
+            if found != state.harvester_uid:
+                return (
+                    f"{describe_credential(one)} to lead to Harvester {state.harvester_uid}, on which the cluster is (it leads to "
+                    f"Harvester {found})"
+                )
+        return ""
 
     def list_vms(self, state: ClusterState) -> AddressedVms:
         uid, scope = state.harvester_uid, state.address_scope
 
-        def is_wanted(credential: str) -> bool:
-            if self._prober.find_identity(credential) != uid:
+        def is_wanted(credential: str, access: ClientConfig) -> bool:
+            # What was shown may still be there while the credential does not work.
+            if self._prober.find_last_identity(credential) != uid:
                 return False
-            return scope is None or self._scopes.is_in(credential, scope)
+            return scope is None or digest_of(access) in scope.servers
 
         return AddressedVms(lambda: self._objects.list_addressed(is_wanted))
 
@@ -197,6 +224,8 @@ class AddressObserver:
     def _is_held_known(self, state: ClusterState) -> bool:
         """Whether its credentials lead to its Harvester, and the VMs that they may see there were read."""
         credentials = self.list_credentials(state.cluster)
+        if not credentials:
+            return False
         if any(self._prober.find_identity(one) != state.harvester_uid for one in credentials):
             return False
         return self._objects.has_tried_addresses(credentials, state.cluster.namespace)

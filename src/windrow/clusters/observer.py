@@ -16,6 +16,7 @@ from typing import Any
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
 from windrow.clusters.api import names
+from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
@@ -60,7 +61,7 @@ from windrow.clusters.orphans import (
     without_claims_of,
 )
 from windrow.clusters.plan import endpoint_balancers
-from windrow.clusters.sources.address_scopes import AddressScopes
+from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.endpoint_pools import check_endpoint, check_ip_pools
@@ -610,14 +611,23 @@ class Observer:
                     problems += await check_ip_pools(client, pool, cluster.namespace)
             if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
                 client = self._harvesters.get_client(cluster.credential, cluster.namespace)
-                claims = self._claims.with_uid(self._prober.find_identity(cluster.credential))
-                problems += await check_endpoint(client, cluster, claims)
+                problems += await check_endpoint(client, cluster, self._list_claims_beside(state))
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         except KubeError as error:
             hint = "make Harvester reachable, with a credential that may read there"
             problems.append(Problem(str(error), hint, "spec.cloudCredentialSecretName"))
         return tuple(dict.fromkeys(problems))
+
+    def _list_claims_beside(self, state: ClusterState) -> list[IPAddress]:
+        """The addresses of machines on the Harvester of the cluster's endpoint."""
+        cluster = state.cluster
+        identity = self._prober.find_identity(cluster.credential)
+        claims = self._claims.with_uid(identity)
+        if state.claims_on:
+            return [one for one in claims if one.harvester == state.claims_on]
+        access = self._harvesters.get_config(cluster.credential, cluster.namespace)
+        return select_claims(claims, identity, digest_of(access), cluster.uid)
 
     async def _check_versions(self, state: ClusterState, credentials: Sequence[str]) -> list[Problem]:
         """What does not go together; all credentials of a cluster lead to one Harvester."""

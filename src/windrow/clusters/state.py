@@ -18,7 +18,6 @@ from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
-from windrow.harvester.identity import is_certain
 from windrow.harvester.names import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
 from windrow.kubernetes.conditions import find_condition
@@ -169,13 +168,15 @@ class AddressScope:
     """Under which identity of its Harvester a Cluster claims addresses.
 
     `name` is "" while it is not shown that its server is the Harvester that other Clusters claim addresses on; that is asked
-    again at `retry_at`. `servers` are digests of the servers that are that Harvester, `server` is its own.
+    again at `retry_at`. `because` is what a machine waits for then, where it is something else. `servers` are digests of the
+    servers that are that Harvester, `server` is its own.
     """
 
     name: str
     servers: frozenset[str] = frozenset()
     server: str = ""
     retry_at: datetime | None = None
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,10 +405,9 @@ class ClusterState:
 
     @property
     def claims_on(self) -> str:
-        """The identity of Harvester under which it claims addresses; "" while it may not."""
-        if self.address_scope is not None:
-            return self.address_scope.name
-        return self.harvester_uid if is_certain(self.harvester_uid) else ""
+        """The identity of Harvester under which it claims addresses; "" while it may not, or its server is not known."""
+        scope = self.address_scope
+        return scope.name if scope is not None and scope.server else ""
 
     @property
     def scope_name(self) -> str:

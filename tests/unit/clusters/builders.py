@@ -15,7 +15,15 @@ from windrow.clusters.api.status import RecordedStatus, ReservedName
 from windrow.clusters.plan.actions import Action
 from windrow.clusters.plan.diagnosis import Diagnosis, diagnose
 from windrow.clusters.plan.planner import Plan, plan_cluster
-from windrow.clusters.state import ClusterState, GuestCredentialState, GuestState, MachineState, Node
+from windrow.clusters.state import (
+    AddressScope,
+    ClusterState,
+    GuestCredentialState,
+    GuestState,
+    MachineState,
+    Node,
+)
+from windrow.harvester.identity import is_certain
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.machines.port import MachineStatus
 
@@ -184,13 +192,20 @@ def with_reserved_names(cluster: Cluster) -> Cluster:
     return replace(cluster, recorded=replace(cluster.recorded, creating=tuple(names)))
 
 
+# A digest of the server through which the Harvester of `look` is reached.
+SERVER_OF = "5e7f"
+
+
 def look(cluster: Cluster, machines: Iterable[MachineState] = (), **rest: Any) -> ClusterState:
     if rest.pop("reserved", True):
         cluster = with_reserved_names(cluster)
     rest.setdefault("guest", GuestState("reachable", published_server="https://10.0.0.1:6443"))
     rest.setdefault("secrets", SECRETS)
     rest.setdefault("guest_credential", GuestCredentialState("unneeded"))
-    return ClusterState(now=rest.pop("now", NOON), cluster=cluster, machines=tuple(machines), **rest)
+    state = ClusterState(now=rest.pop("now", NOON), cluster=cluster, machines=tuple(machines), **rest)
+    if "address_scope" in rest or not is_certain(state.harvester_uid):
+        return state
+    return replace(state, address_scope=AddressScope(state.harvester_uid, frozenset({SERVER_OF}), SERVER_OF))
 
 
 def diagnoses_of(state: ClusterState, *machines: MachineState) -> dict[str, Diagnosis]:

@@ -22,6 +22,7 @@ from windrow.harvester.identity import IDENTITY
 from windrow.harvester.names import CLUSTER_UID
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import ObjectRef
 
 CLUSTER = a_cluster(
@@ -199,6 +200,10 @@ def test_a_check_of_a_manifest_asks_for_the_claims_of_that_harvester(identity: s
         api: Any = Management()
         closed: Any = Management(Forbidden("ipaddresses is forbidden", status=403))
         assert await list_claims(closed) == ()
-        return len(await check_all_pools(get_client, CLUSTER, await list_claims(api)))
+
+        async def get_config(credential: str) -> ClientConfig:
+            return ClientConfig("https://10.0.0.1:6443")
+
+        return len(await check_all_pools(get_client, get_config, CLUSTER, await list_claims(api)))
 
     assert asyncio.run(whole()) == refused

@@ -25,6 +25,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.addresses import list_missing
 from windrow.clusters.plan.planner import Plan, plan_cluster
+from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects
 from windrow.clusters.state import ContestedAddress, HeldAddress
 from windrow.clusters.status import address_condition, derive_cluster
@@ -32,6 +33,7 @@ from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.kubernetes.conditions import set_condition
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply
 
 from .builders import NOON, look, of_kind, record_of, sighted, some, subjects, unordered
@@ -284,6 +286,7 @@ LISTED = {
     "status": {"interfaces": [{"name": "nic-0", "ipAddress": ADDRESS}]},
 }
 LIST = Reply(200, dumps({"metadata": {"resourceVersion": "7"}, "items": [LISTED]}))
+ACCESS = ClientConfig("https://10.0.0.1:6443")
 FORBIDDEN = Reply(403, dumps({"kind": "Status", "reason": "Forbidden", "message": "no"}))
 
 
@@ -299,7 +302,7 @@ def test_addresses_are_known_once_harvester_has_listed_its_vms_or_refused_to():
         return SimpleNamespace(transport=servers[credential])
 
     async def whole() -> None:
-        clients: Any = SimpleNamespace(get_client=get_client)
+        clients: Any = SimpleNamespace(get_client=get_client, get_config=lambda *_: ACCESS)
         objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
         names = ("sees:cc", "may-not:cc", "lost:cc")
 
@@ -313,8 +316,8 @@ def test_addresses_are_known_once_harvester_has_listed_its_vms_or_refused_to():
             await asyncio.sleep(5)
             assert known() == [True, True, False]
             assert not objects.has_tried_addresses(["sees:cc"], "another")
-            found.extend(objects.list_addressed(lambda credential: credential == "sees:cc"))
-            assert list(objects.list_addressed(lambda credential: credential != "sees:cc")) == []
+            found.extend(objects.list_addressed(lambda credential, _: credential == "sees:cc"))
+            assert list(objects.list_addressed(lambda credential, _: credential != "sees:cc")) == []
             assert [vm.name for vm in objects.list_shown_vms("elsewhere")] == ["w7"]
             assert list(objects.list_shown_vms("cluster-uid")) == []
             objects.watch_addresses(group, cluster, frozenset())
@@ -326,30 +329,142 @@ def test_addresses_are_known_once_harvester_has_listed_its_vms_or_refused_to():
     assert set(synced) == {"sees:cc", "may-not:cc"}
 
 
-def test_what_is_not_shown_any_longer_is_reported_as_gone_to_who_waits_for_its_address() -> None:
-    """Its credential is used by no Cluster any more, or leads elsewhere."""
+EMPTY = Reply(200, dumps({"metadata": {"resourceVersion": "9"}, "items": []}))
+UNAUTHORIZED = Reply(401, dumps({"kind": "Status", "reason": "Unauthorized", "message": "no"}))
 
-    async def whole() -> None:
-        server = Server()
-        server.answer = LIST
-        clients: Any = SimpleNamespace(get_client=lambda *_: SimpleNamespace(transport=server))
-        changes: list[Any] = []
-        objects = HarvesterObjects(
-            clients, LoopClock(), Rng(1), lambda *change: changes.append(change), lambda credential: None
+
+class Site:
+    """HarvesterObjects with one credential, whose server and kubeconfig change."""
+
+    def __init__(self) -> None:
+        self.server: Any = Server()
+        self.server.answer = LIST
+        self.access = ACCESS
+        self.error: Exception | None = None
+        self.changes: list[Any] = []
+        clients: Any = SimpleNamespace(
+            get_client=lambda *_: SimpleNamespace(transport=self.server), get_config=self.get_config
         )
+        self.objects = HarvesterObjects(
+            clients, LoopClock(), Rng(1), lambda *change: self.changes.append(change), lambda credential: None
+        )
+
+    def get_config(self, *_: str) -> ClientConfig:
+        if self.error is not None:
+            raise self.error
+        return self.access
+
+    def watch(self, group: asyncio.TaskGroup, *credentials: str) -> None:
+        self.objects.watch_addresses(group, CLUSTER.ref("prod", "ns"), frozenset(credentials))
+
+    async def restart(self) -> None:
+        self.changes.clear()
+        self.objects.restart("sees:cc")
+        await asyncio.sleep(5)
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        """VMs with the server of the kubeconfig that they were shown through."""
+        servers = ("https://10.0.0.1:6443", "https://10.0.0.2:6443")
+        return [
+            (vm.name, server[-6])
+            for server in servers
+            for vm in self.objects.list_addressed(lambda _, access, wanted=server: access.server == wanted)
+            if isinstance(vm, ReportingVm)
+        ]
+
+    @property
+    def gone(self) -> list[str]:
+        return [
+            before.name for before, after in self.changes if isinstance(before, ReportingVm) and not after
+        ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (UNAUTHORIZED, None),
+        (FORBIDDEN, None),
+        (LIST, CredentialError("there is no such Secret", "create it")),
+    ],
+    ids=["401", "403", "no Secret"],
+)
+def test_what_a_credential_showed_that_does_not_work_any_more_is_unknown_and_not_gone(
+    answer: Reply, error: Exception | None
+) -> None:
+    async def whole() -> None:
+        site = Site()
+        async with asyncio.TaskGroup() as group:
+            site.watch(group, "sees:cc")
+            await asyncio.sleep(5)
+            site.server.answer, site.error = answer, error
+            await site.restart()
+            assert (site.shown, site.gone) == ([("w7", "1")], [])
+            # It works again: what is there still was not reported, and what is not is.
+            site.server.answer, site.error = LIST, None
+            await site.restart()
+            assert (site.shown, site.gone) == ([("w7", "1")], [])
+            site.server.answer = EMPTY
+            await site.restart()
+            assert site.shown == []
+            assert set(site.gone) == {"w7"}
+            site.watch(group)
+
+    run_driven(whole())
+
+
+def test_until_another_server_has_listed_its_vms_those_of_the_first_are_known_as_of_the_first() -> None:
+    async def whole() -> None:
+        site = Site()
+        async with asyncio.TaskGroup() as group:
+            site.watch(group, "sees:cc")
+            await asyncio.sleep(5)
+            site.access, site.server.answer = ClientConfig("https://10.0.0.2:6443"), UNAUTHORIZED
+            await site.restart()
+            assert (site.shown, site.gone) == ([("w7", "1")], [])
+            site.server.answer = LIST
+            await site.restart()
+            assert site.shown == [("w7", "2")]
+            site.watch(group)
+
+    run_driven(whole())
+
+
+def test_what_no_cluster_asks_for_is_reported_as_gone_to_who_waits_for_its_address() -> None:
+    async def whole() -> None:
+        for answer in (LIST, UNAUTHORIZED):
+            site = Site()
+            async with asyncio.TaskGroup() as group:
+                site.watch(group, "sees:cc")
+                await asyncio.sleep(5)
+                site.server.answer = answer
+                await site.restart()
+                assert site.gone == []
+                site.watch(group)
+                assert set(site.gone) == {"w7"}
+                assert site.shown == []
+
+    run_driven(whole())
+
+
+def test_the_identity_that_a_credential_showed_last_is_known_while_it_does_not_work() -> None:
+    async def whole() -> None:
+        server: Any = Server()
+        server.answer = Reply(200, dumps({"metadata": {"name": "kube-system", "uid": "hv"}}))
+        prober = CredentialProber(lambda _: ACCESS, lambda _: server, LoopClock(), lambda _: None)
         async with asyncio.TaskGroup() as group:
             cluster = CLUSTER.ref("prod", "ns")
-            objects.watch_addresses(group, cluster, frozenset({"sees:cc"}))
-            await asyncio.sleep(5)
-            ((_, shown),) = {change for change in changes if isinstance(change[1], ReportingVm)}
-            for end in (
-                lambda: objects.restart("sees:cc"),
-                lambda: objects.watch_addresses(group, cluster, frozenset()),
-            ):
-                changes.clear()
-                end()
-                await asyncio.sleep(5)
-                assert (shown, None) in changes
+            prober.watch(group, cluster, ["sees:cc"])
+            assert prober.find_last_identity("sees:cc") == ""
+            await asyncio.sleep(1)
+            for answer in (UNAUTHORIZED, FORBIDDEN):
+                server.answer = answer
+                prober.probe_again("sees:cc")
+                await asyncio.sleep(1)
+                assert prober.find_identity("sees:cc") != "hv"
+                assert prober.find_last_identity("sees:cc") == "hv"
+            prober.watch(group, cluster, [])
+            assert prober.find_last_identity("sees:cc") == ""
 
     run_driven(whole())
 

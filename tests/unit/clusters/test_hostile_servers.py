@@ -41,7 +41,7 @@ def test_a_list_without_metadata_does_not_end_the_watches_of_other_credentials()
         return SimpleNamespace(transport=hostile if credential == "evil:cc" else honest)
 
     async def whole():
-        clients = SimpleNamespace(get_client=get_client)
+        clients = SimpleNamespace(get_client=get_client, get_config=lambda *_: None)
         objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
         places = [Place("evil:cc", "default", "evil"), Place("good:cc", "default", "good")]
         await in_group(
@@ -64,7 +64,7 @@ def test_a_defect_met_with_one_credential_is_retried_alone(fault):
         return SimpleNamespace(transport=honest)
 
     async def whole():
-        clients = SimpleNamespace(get_client=get_client)
+        clients = SimpleNamespace(get_client=get_client, get_config=lambda *_: None)
         objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda before, after: None, synced.append)
         places = [Place("evil:cc", "default", "evil"), Place("good:cc", "default", "good")]
         await in_group(
@@ -159,7 +159,9 @@ def test_the_watches_of_a_place_end_with_the_last_cluster_there():
     open_watches = []
 
     async def whole():
-        clients = SimpleNamespace(get_client=lambda credential, namespace: SimpleNamespace(transport=server))
+        clients = SimpleNamespace(
+            get_client=lambda *_: SimpleNamespace(transport=server), get_config=lambda *_: None
+        )
         objects = HarvesterObjects(
             clients, LoopClock(), Rng(1), lambda before, after: None, lambda name: None
         )

@@ -233,7 +233,9 @@ def test_the_ip_pools_are_known_once_they_were_listed_and_no_longer_than_a_clust
     known: list[Any] = []
 
     async def whole() -> None:
-        clients: Any = SimpleNamespace(get_client=lambda *_: SimpleNamespace(transport=server))
+        clients: Any = SimpleNamespace(
+            get_client=lambda *_: SimpleNamespace(transport=server), get_config=lambda *_: None
+        )
         objects = HarvesterObjects(clients, LoopClock(), Rng(1), lambda *_: None, lambda _: None)
         async with asyncio.TaskGroup() as group:
             cluster = CLUSTER.ref("prod", "ns")

@@ -6,19 +6,28 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.unit.clusters.builders import a_machine, a_pool, look, sighted, some, unordered
-from tests.unit.clusters.test_addresses import NETWORK, SERVERS, TEN, a_claim, the_cluster
+import pytest
+from tests.support.clock import run_driven
+from tests.unit.clusters.builders import NOON, a_machine, a_pool, look, of_kind, sighted, some, unordered
+from tests.unit.clusters.test_addresses import NETWORK, SERVERS, TEN, WORKERS, a_claim, the_cluster
 from tests.unit.clusters.test_held_addresses import an_orphan
 
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.observed_addresses import AddressObserver
 from windrow.clusters.observer import credentials_of
-from windrow.clusters.state import ClusterState
+from windrow.clusters.plan.actions import ClaimAddresses, ProvisionVM
+from windrow.clusters.plan.addresses import describe_shortage
+from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.sources.address_scopes import digest_of
+from windrow.clusters.state import AddressScope, ClusterState
 from windrow.clusters.vm_addresses import NetworkAddress
+from windrow.kubernetes.kubeconfig import ClientConfig
 
 ADDRESS, OF_A_BALANCER, FREE = "10.9.0.15", "10.9.0.16", "10.9.0.17"
 NAMED = a_pool("named", 1, address_pools=(replace(TEN, ip_pool="lan"),))
 PLAIN = replace(a_pool("plain", 1, address_pools=(TEN,)), credential="ns:other")
 W7 = an_orphan("w7")
+ACCESS = ClientConfig("https://10.0.0.1:6443")
 CLAIMS = [a_claim(ADDRESS, "late"), a_claim(OF_A_BALANCER, "late")]
 
 
@@ -35,10 +44,14 @@ def observed(
     """Of a cluster whose pools have one network; its VM w7 has another's address, and so has a load balancer."""
     found = {claim.address: claim for claim in claims}
     parts: Any = {
-        "prober": SimpleNamespace(hides_identity=lambda one: False, find_identity=lambda one: identity),
+        "prober": SimpleNamespace(
+            hides_identity=lambda one: False,
+            find_identity=lambda one: identity,
+            find_last_identity=lambda one: identity,
+        ),
         "objects": SimpleNamespace(
             list_shown_vms=lambda uid: [an_orphan("w1"), an_orphan("w9")],
-            list_addressed=lambda wanted: [shown] if wanted("ns:cc") else [],
+            list_addressed=lambda wanted: [shown] if wanted("ns:cc", ACCESS) else [],
             has_tried_addresses=lambda credentials, namespace: set(credentials) == {"ns:cc", "ns:other"},
             find_ip_pools=lambda credential, namespace: (
                 {"lan": SimpleNamespace(allocated=((OF_A_BALANCER, holder),))}
@@ -55,7 +68,13 @@ def observed(
     asked: list[object] = []
     parts["objects"].list_addressed = lambda wanted: asked.append(wanted) or listed(wanted)
     cluster = replace(the_cluster(), pools=(SERVERS, *pools))
-    state = look(cluster, [*some("s", 1, SERVERS), *machines], unrecorded=unrecorded, claims=tuple(own))
+    state = look(
+        cluster,
+        [*some("s", 1, SERVERS), *machines],
+        unrecorded=unrecorded,
+        claims=tuple(own),
+        address_scope=AddressScope("hv", frozenset({digest_of(ACCESS)}), digest_of(ACCESS)),
+    )
     unused: Any = None
     observer = AddressObserver(**parts, scopes=unused, list_allowed=credentials_of)
     vms = observer.list_vms(state)
@@ -177,3 +196,98 @@ def test_the_machine_of_another_namespace_is_not_named() -> None:
     found = observed(running, claims=[replace(claim, machine="team/late") for claim in CLAIMS])
     assert all(str(one).endswith("gives to a Machine of another namespace") for one in found.contested)
     assert found.contested
+
+
+def scoped(
+    *machines: Any, identity: str = "hv", allowed: Any = ("ns:cc",), claims: Any = (), **cluster: Any
+) -> tuple[ClusterState, list[object]]:
+    """Of a cluster as the observer finds it, and which Clusters it had forgotten."""
+    forgotten: list[object] = []
+
+    async def find(*_: Any) -> AddressScope:
+        return AddressScope("hv", frozenset({"s"}), "s")
+
+    parts: Any = {
+        "prober": SimpleNamespace(
+            hides_identity=lambda one: False,
+            find_identity=lambda one: identity,
+            find_last_identity=lambda one: identity,
+        ),
+        "objects": SimpleNamespace(
+            list_shown_vms=lambda uid: [],
+            list_addressed=lambda wanted: [],
+            has_tried_addresses=lambda credentials, namespace: identity == "hv" or not credentials,
+            find_ip_pools=lambda credential, namespace: None,
+        ),
+        "addresses": SimpleNamespace(
+            list_taken=lambda network, harvester: frozenset(),
+            find=lambda network, harvester, address: None,
+            of_cluster=lambda uid: tuple(claims),
+        ),
+        "scopes": SimpleNamespace(find=find, forget=forgotten.append),
+    }
+    observer = AddressObserver(**parts, list_allowed=lambda _: list(allowed))
+
+    async def observe() -> ClusterState:
+        begun = replace(the_cluster(), **cluster)
+        state = look(begun, [*some("s", 1, SERVERS), *machines], address_scope=None, is_held_known=False)
+        state = await observer.with_scope(state)
+        return observer.with_addresses(state, observer.list_vms(state))
+
+    return run_driven(observe()), forgotten
+
+
+def test_without_a_credential_that_may_be_used_nothing_is_claimed_and_no_vm_is_made() -> None:
+    """The Secret is another namespace's, or its consent was withdrawn: the uid alone admits to no scope."""
+    machine = unordered(a_machine("w1", WORKERS))
+    has = replace(machine, addresses=(a_claim(ADDRESS, "w1"),))
+    for one in (machine, has):
+        state, _ = scoped(one, allowed=())
+        assert (state.claims_on, state.is_held_known) == ("", False)
+        plan = plan_cluster(state)
+        assert of_kind(plan, ClaimAddresses, ProvisionVM) == []
+        told = describe_shortage(one, state)
+        assert told == (
+            "a credential that may be used from namespace fleet-default (credential Secret ns/cc may not)"
+        )
+    state, _ = scoped(machine)
+    (action,) = of_kind(plan_cluster(state), ClaimAddresses)
+    assert {one.server for one in action.addresses} == {"s"}  # type: ignore[union-attr]
+
+
+def test_a_scope_without_a_server_admits_to_no_claim() -> None:
+    state = look(the_cluster(), address_scope=AddressScope("hv"))
+    assert state.claims_on == ""
+
+
+@pytest.mark.parametrize(
+    ("identity", "told"),
+    [
+        ("", "Harvester to answer a probe with credential Secret ns/cc, which shows its identity"),
+        (
+            "other",
+            "credential Secret ns/cc to lead to Harvester hv, on which the cluster is (it leads to Harvester other)",
+        ),
+    ],
+)
+def test_a_machine_that_waits_for_its_scope_says_what_for(identity: str, told: str) -> None:
+    machine = unordered(a_machine("w1", WORKERS))
+    state, _ = scoped(machine, identity=identity)
+    assert describe_shortage(machine, state) == told
+    assert not state.is_held_known
+    assert describe_shortage(a_machine("w2", a_pool("dhcp", 1)), state) == ""
+
+
+def test_the_deletion_of_a_cluster_waits_for_no_comparison_of_servers() -> None:
+    state, _ = scoped(deletion_timestamp=NOON, claims=[a_claim(ADDRESS)])
+    assert state.address_scope is None
+    assert state.claims == (a_claim(ADDRESS),)
+    assert scoped()[0].address_scope is not None
+
+
+def test_a_cluster_is_a_member_of_its_scope_until_its_last_address_is_released() -> None:
+    plain = (SERVERS, a_pool("workers", 1))
+    begun = the_cluster()
+    assert scoped(pools=plain)[1] == [CLUSTER.ref(begun.name, begun.namespace)]
+    assert scoped(pools=plain, claims=[a_claim(ADDRESS)])[1] == []
+    assert scoped()[1] == []

@@ -170,7 +170,7 @@ def observe(
         "harvesters": SimpleNamespace(
             get_client=lambda credential, namespace: site,
             get_verified_client=verified,
-            get_config=lambda credential, namespace: None,
+            get_config=lambda credential, namespace: ClientConfig("https://10.0.0.1:6443"),
         ),
         "guests": SimpleNamespace(find=lambda uid: None),
         "prober": SimpleNamespace(
@@ -190,7 +190,7 @@ def observe(
         "addresses": SimpleNamespace(
             of_cluster=lambda uid: (), of_machine=lambda uid: (), with_uid=lambda uid: ()
         ),
-        "scopes": None,
+        "scopes": SimpleNamespace(forget=lambda cluster: None),
     }
     state = asyncio.run(Observer(context, **parts).observe(KEY))
     assert state is not None

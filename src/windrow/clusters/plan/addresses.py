@@ -210,7 +210,11 @@ def describe_shortage(machine: MachineState, state: ClusterState) -> str:
         )
     if pool is None:
         return ""
-    if asks and missing and is_certain(state.harvester_uid) and not state.claims_on:
+    scope = state.address_scope
+    waits = asks and is_certain(state.harvester_uid) and not state.claims_on
+    if waits and scope is not None and scope.because and (missing or not state.is_held_known):
+        return scope.because
+    if waits and missing:
         return (
             f"proof that the server of {describe_credential(pool.credential)} is Harvester {state.harvester_uid}, on which Clusters of "
             "another namespace claim addresses through another server or CA (use the server and CA of their kubeconfig, or let the user "

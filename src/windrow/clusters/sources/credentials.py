@@ -129,6 +129,7 @@ class CredentialProber:
     ) -> None:
         self._get_access, self._connect, self._clock, self._on_change = get_access, connect, clock, on_change
         self._results: dict[str, ProbeResult] = {}
+        self._last_identities: dict[str, str] = {}
         self._requests: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None] | None] = {}
         self._used: UserIndex[str] = UserIndex()
@@ -164,6 +165,10 @@ class CredentialProber:
         result = self._results.get(credential)
         return result.identity if result else ""
 
+    def find_last_identity(self, credential: str) -> str:
+        """The same as of the last probe that showed it, also while the credential does not work; "" before the first."""
+        return self._last_identities.get(credential, "")
+
     def find_problem(self, credential: str, harvester_uid: str) -> CredentialProblem | None:
         """Why it does not work on this Harvester, as of the last probe; None where it does, or was not probed yet."""
         result = self._results.get(credential)
@@ -181,6 +186,7 @@ class CredentialProber:
     def _stop(self, credential: str) -> None:
         del self._requests[credential]
         self._results.pop(credential, None)
+        self._last_identities.pop(credential, None)
         self._versions.pop(credential, None)
         if (task := self._tasks.pop(credential)) is not None:
             task.cancel()
@@ -196,6 +202,8 @@ class CredentialProber:
             request.clear()
             versions = self.find_versions(credential)
             result = await self._probe(credential)
+            if is_certain(result.identity):
+                self._last_identities[credential] = result.identity
             if result.problem is not None and (asked := self._versions.get(credential)) is not None:
                 self._versions[credential] = replace(asked, due=self._clock.monotonic())
             if self._results.get(credential) != result or self.find_versions(credential) != versions:

@@ -16,7 +16,6 @@ from windrow.clusters.api.addresses import (
     read_ip_address,
     read_ip_pool,
     resolve_ip_pools,
-    uid_of_scope,
 )
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.endpoint import EndpointBalancer, field_of
@@ -24,10 +23,12 @@ from windrow.clusters.api.kinds import IP_ADDRESS
 from windrow.clusters.api.manifest.networking import find_small_ranges
 from windrow.clusters.api.manifest.pools import MAX_QUANTITY
 from windrow.clusters.endpoint_balancer import list_balancers, read_balancer
+from windrow.clusters.sources.address_scopes import digest_of, select_claims
 from windrow.core.formats.cidr import Address, parse_address
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden, NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, nested
 from windrow.machines.port import Problem
 
@@ -111,7 +112,9 @@ async def list_claims(api: Client) -> tuple[IPAddress, ...]:
     return tuple(claim for raw in found if (claim := read_ip_address(raw)) is not None)
 
 
-async def _claimed_on(client: Client, claims: Sequence[IPAddress]) -> list[IPAddress]:
+async def _claimed_on(
+    client: Client, access: ClientConfig, claims: Sequence[IPAddress], cluster_uid: str
+) -> list[IPAddress]:
     """Those on the Harvester that the client leads to; none where it may not be read which that is."""
     if not claims:
         return []
@@ -119,11 +122,14 @@ async def _claimed_on(client: Client, claims: Sequence[IPAddress]) -> list[IPAdd
         raw = await client.find(IDENTITY)
     except Forbidden:
         return []
-    return [one for one in claims if raw is not None and uid_of_scope(one.harvester) == read_identity(raw)]
+    if raw is None:
+        return []
+    return select_claims(claims, read_identity(raw), digest_of(access), cluster_uid)
 
 
 async def check_all_pools(
     get_client: Callable[[str], Awaitable[Client]],
+    get_config: Callable[[str], Awaitable[ClientConfig]],
     cluster: Cluster,
     claims: Sequence[IPAddress] = (),
     cluster_uid: str = "",
@@ -143,17 +149,20 @@ async def check_all_pools(
         resolved.append(replace(pool, address_pools=resolve_ip_pools(pool.address_pools, read)))
         for entry in pool.address_pools:
             allocated = read[entry.ip_pool].allocated if entry.ip_pool in read else ()
-            others = [
-                one for one in claims if one.network == entry.network and one.cluster_uid != cluster_uid
+            access = await get_config(pool.credential)
+            of_machines = [
+                one.address
+                for one in await _claimed_on(client, access, claims, cluster_uid)
+                if one.network == entry.network and one.cluster_uid != cluster_uid
             ]
-            of_machines = [one.address for one in await _claimed_on(client, others)]
             taken.setdefault(entry.network, set()).update(
                 parse_address(text) for text in (*(address for address, _ in allocated), *of_machines)
             )
     found += find_small_ranges(resolved, taken)
     if cluster.control_plane_endpoint.mode == "loadBalancer":
         client = await get_client(cluster.credential)
-        found += await check_endpoint(client, cluster, await _claimed_on(client, claims))
+        access = await get_config(cluster.credential)
+        found += await check_endpoint(client, cluster, await _claimed_on(client, access, claims, cluster_uid))
     return list(dict.fromkeys(found))
 
 

@@ -48,6 +48,7 @@ from windrow.core.wait import Stopped, run_until, start_in, wait_first
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM, VMI
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import annotations_of, is_deleting, name_of
 from windrow.kubernetes.resources import PVC, SECRET, SERVICE_ACCOUNT, ApiResource, ObjectRef
 from windrow.machines.port import HARVESTER
@@ -80,6 +81,10 @@ class AccountObject:
 def read_account_object(raw: Mapping[str, Any]) -> AccountObject | None:
     cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
     return AccountObject(name_of(raw), cluster_uid) if cluster_uid and not is_deleting(raw) else None
+
+
+def _key_of(vm: OrphanVm | ReportingVm) -> tuple[object, ...]:
+    return vm.namespace, vm.name, frozenset(vm.addresses)
 
 
 def _cluster_uid_of(one: Owned) -> str:
@@ -115,9 +120,19 @@ _ADDRESSES = (
 _IP_POOLS = _Kind(IP_POOL, read_ip_pool)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """VMs with addresses as an informer that has ended showed them, through `access`. Whether they are there is unknown."""
+
+    access: ClientConfig
+    vms: tuple[OrphanVm | ReportingVm, ...]
+
+
 @dataclass(slots=True)
 class _Watched:
     informer: Informer[Owned] | None = None
+    access: ClientConfig | None = None  # of the informer
+    kept: _Kept | None = None  # until another informer has listed what is there
     restart: asyncio.Event = field(default_factory=asyncio.Event)
     was_refused: bool = False  # so nothing will be known of it
     task: asyncio.Task[None] | None = None
@@ -127,6 +142,17 @@ class _Watched:
         informer = self.informer
         if informer is not None:
             yield from filter(None, map(informer.get, informer.index_keys(cluster_uid)))
+
+    def list_addressed(self) -> tuple[OrphanVm | ReportingVm, ...]:
+        """The VMs with addresses that the informer shows now."""
+        values = self.informer.values() if self.informer is not None else ()
+        return tuple(one for one in values if isinstance(one, OrphanVm | ReportingVm) and one.addresses)
+
+    def keep(self) -> None:
+        """The informer has ended: what it showed last is unknown, not gone."""
+        if self.informer is not None and self.informer.has_synced and self.access is not None:
+            self.kept = _Kept(self.access, self.list_addressed())
+        self.informer = self.access = None
 
     def stop(self) -> None:
         if self.task is not None:
@@ -196,13 +222,18 @@ class HarvesterObjects:
                     if isinstance(one, OrphanVm):
                         yield one
 
-    def list_addressed(self, is_wanted: Callable[[str], bool]) -> Iterator[OrphanVm | ReportingVm]:
-        """The VMs with addresses that are shown to credentials which are wanted. One may come repeatedly."""
+    def list_addressed(
+        self, is_wanted: Callable[[str, ClientConfig], bool]
+    ) -> Iterator[OrphanVm | ReportingVm]:
+        """The VMs with addresses that are shown, or were shown last, to credentials through kubeconfigs which are wanted. One may
+        come repeatedly."""
         for (place, kind), watched in self._watched.items():
-            if kind in (VM, VMI) and watched.informer is not None and is_wanted(place.credential):
-                for one in watched.informer.values():
-                    if isinstance(one, OrphanVm | ReportingVm) and one.addresses:
-                        yield one
+            if kind not in (VM, VMI):
+                continue
+            if watched.access is not None and is_wanted(place.credential, watched.access):
+                yield from watched.list_addressed()
+            if watched.kept is not None and is_wanted(place.credential, watched.kept.access):
+                yield from watched.kept.vms
 
     def _list(
         self, kind: ApiResource, type: type[V], cluster_uid: str, places: Iterable[Place]
@@ -260,7 +291,8 @@ class HarvesterObjects:
             for kind in kinds:
                 watched = self._watched.pop((place, kind.resource))
                 watched.stop()
-                self._on_loss(watched)
+                watched.keep()
+                self._report_gone(watched)
         for place in begun:
             for kind in kinds:
                 watched = self._watched[place, kind.resource] = _Watched()
@@ -286,9 +318,11 @@ class HarvesterObjects:
                 namespace=place.namespace,
             ):
                 try:
+                    access = self._clients.get_config(place.credential, place.cluster_namespace)
                     client = self._clients.get_client(place.credential, place.cluster_namespace)
-                    self._on_loss(watched)
+                    watched.keep()
                     watched.informer = self._informer(client.transport, place, kind, watched)
+                    watched.access = access
                     await run_until(self._follow(watched.informer), watched.restart.wait())
                 except Stopped:
                     continue
@@ -296,16 +330,19 @@ class HarvesterObjects:
                     watched.was_refused = True
                 except (CredentialError, KubeError):
                     pass  # the credential's own probe says why
-            self._on_loss(watched)
+            watched.keep()
             if watched.was_refused and place.namespace == EVERYWHERE:
                 self._on_sync(place.credential)
             await wait_first(self._clock, RETRY_INTERVAL, watched.restart)
 
-    def _on_loss(self, watched: _Watched) -> None:
-        """What it showed is known no more: for a machine that waits for its address it is as if that VM were gone."""
-        informer, watched.informer = watched.informer, None
-        for one in informer.values() if informer is not None else ():
-            if isinstance(one, OrphanVm | ReportingVm) and one.addresses:
+    def _report_gone(self, watched: _Watched) -> None:
+        """What was kept and is not shown any more is gone, or no Cluster asks for it: a machine may wait for its address."""
+        kept, watched.kept = watched.kept, None
+        if kept is None:
+            return
+        now = {_key_of(one) for one in watched.list_addressed()}
+        for one in kept.vms:
+            if _key_of(one) not in now:
                 self._on_change(one, None)
 
     def _informer(
@@ -313,6 +350,7 @@ class HarvesterObjects:
     ) -> Informer[Owned]:
         def on_state() -> None:
             if watched.informer is not None and watched.informer.is_watching:
+                self._report_gone(watched)
                 self._on_sync(place.credential)
 
         return Informer(
