@@ -178,14 +178,18 @@ class LinuxRig:
     def is_block(self, path: str) -> bool:
         return Path(path).is_block_device()
 
-    def start_mkfs(self, volume: VolumeDevice, stop: int) -> None:
-        """A driver that was killed while mkfs ran: its record is there, and part of what mkfs writes."""
+    def record_mkfs(self, volume: VolumeDevice) -> None:
+        """A driver that was killed while mkfs ran, which ended by itself: its record is there."""
         device = Device(self._disks[volume.volume_id].name, "")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         sequence = DeviceTree(self._dev, self._sys).sequence(device)
         FormattingRecords(self._folder / "formatting").write(
             Formatting(volume.volume_id, device.name, sequence, boot)
         )
+
+    def start_mkfs(self, volume: VolumeDevice, stop: int) -> None:
+        """A driver and its mkfs that were killed: the record is there, and part of what mkfs writes."""
+        self.record_mkfs(volume)
         self.write_raw(volume, stop, b"group descriptors")
 
     def detach(self, volume: VolumeDevice) -> None:

@@ -103,6 +103,7 @@ class LinuxMounts:
                 f"{path} has {mounted.source if mounted else 'nothing'} mounted, not volume {volume.volume_id}",
                 "unmount it on the node",
             )
+        self._records.remove(volume.volume_id)
         _expect_mode(mounted, options, path)
         await self._grow(mounted, path)
 
@@ -159,6 +160,7 @@ class LinuxMounts:
             same = [one for one in mounts if one.fs_type == "devtmpfs" and one.root == f"/{device.name}"]
             _expect_nowhere_else(f"volume {volume.volume_id}", same, target)
         if mounted is None:
+            self._records.remove(volume.volume_id)  # from now on others write to the disk
             paths.ensure_file(target)
             await self._bind(device.path, target, None, read_only=read_only)
             return
@@ -254,9 +256,9 @@ class LinuxMounts:
         """The type of the filesystem on the device, after it was made or checked where that is due."""
         number, read_only = _number(device), bool(options.flags & MS_RDONLY)
         used = next((one for one in self._mounts() if one.device == number), None)
-        if (
-            used is not None
-        ):  # mounted elsewhere on the node, as by the Go driver: neither mkfs nor fsck may touch it
+        if used is not None:
+            # Mounted elsewhere on the node, as by the Go driver: neither mkfs nor fsck may touch it.
+            self._records.remove(volume.volume_id)
             _expect_type(volume, device, filesystems.Content(used.fs_type), wanted)
             return used.fs_type
         formatting = Formatting(volume.volume_id, device.name, self._devices.sequence(device), self._boot())
@@ -274,18 +276,21 @@ class LinuxMounts:
         return content.fs_type
 
     async def _probe(self, device: Device, formatting: Formatting) -> tuple[filesystems.Content, bool]:
-        """What is on the device, and whether it is proven that nothing is."""
+        """What is on the device, and whether it is proven that nothing is.
+
+        Content that is recognised takes the record away: from then on it would only vouch for a filesystem that was lost.
+        """
         probed = await run_command(self._clock, filesystems.probe_command(device.path), _PROBE_TIMEOUT)
         beginning = await self._read(device, filesystems.BLANK_BYTES)
+        content = filesystems.parse_probe(probed.output) if probed.code == 0 else filesystems.Content()
         match probed.code:
-            case 0:
-                content = filesystems.parse_probe(probed.output)
-                return content, filesystems.is_unfinished(content, beginning)
             case code if code == _BLKID_NOTHING:
-                is_zero = beginning.count(0) == len(beginning)
-                return filesystems.Content(), is_zero or self._records.has(formatting)
-            case code if code == _BLKID_AMBIGUOUS:
-                return filesystems.Content(), False
+                return content, _is_zero(beginning) or self._records.has(formatting)
+            case 0 if filesystems.is_unfinished(content, beginning) and self._records.has(formatting):
+                return content, True
+            case code if code in (0, _BLKID_AMBIGUOUS):
+                self._records.remove(formatting.volume_id)
+                return content, False
         raise ToolFailed(f"cannot probe {device.path}: blkid: {probed.reason}", "see the node's kernel log")
 
     async def _make(self, fs_type: str, device: Device, formatting: Formatting, lock: int) -> str:
@@ -300,11 +305,18 @@ class LinuxMounts:
             self._clock, filesystems.make_command(fs_type, device.path), _MAKE_TIMEOUT, (lock,)
         )
         if made.code != 0:
+            await self._forget_untouched(device, formatting)
             raise ToolFailed(
                 f"cannot make {fs_type} on {device.path}: {made.reason}", _hint_of(made, fs_type)
             )
         self._records.remove(formatting.volume_id)
         return fs_type
+
+    async def _forget_untouched(self, device: Device, formatting: Formatting) -> None:
+        """After an mkfs that failed before its first write there is nothing that the record would have to explain."""
+        with suppress(errors.CsiError, OSError):  # the failure of mkfs is what is reported
+            if _is_zero(await self._read(device, filesystems.BLANK_BYTES)):
+                self._records.remove(formatting.volume_id)
 
     async def _check(self, fs_type: str, device: Device, lock: int) -> None:
         command = filesystems.check_command(fs_type, device.path)
@@ -428,6 +440,10 @@ class LinuxMounts:
 def _number(device: Device) -> tuple[int, int]:
     number = os.stat(device.path).st_rdev
     return os.major(number), os.minor(number)
+
+
+def _is_zero(data: bytes) -> bool:
+    return data.count(0) == len(data)
 
 
 def _is_block(path: str, mounted: Mount) -> bool:

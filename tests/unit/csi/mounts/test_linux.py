@@ -94,10 +94,25 @@ async def test_a_restored_xfs_is_mounted_beside_its_source(rig, staging, tmp_pat
 async def test_an_xfs_whose_mkfs_was_killed_is_made_again(rig, staging):
     await rig.attach(DATA, XFS_SIZE, "xfs")
     await rig.write_raw(DATA, 0, await _with_byte(rig, 126, 1))
+    await rig.record_mkfs(DATA)
 
     await rig.mounts.stage(DATA, staging, XFS)
 
     assert await rig.mounted(staging) == ["rw"]
+    assert await rig.records() == 0
+
+
+@needs_xfs
+@pytest.mark.parametrize("wanted", [XFS, EXT4, FilesystemMount("xfs", read_only=True)])
+async def test_an_xfs_that_says_its_mkfs_runs_is_not_made_again_without_a_record(rig, staging, wanted):
+    await rig.attach(DATA, XFS_SIZE, "xfs")
+    await rig.write_raw(DATA, 0, await _with_byte(rig, 126, 1))
+    before = await rig.read_raw(DATA, 0, 4096)
+
+    with pytest.raises((DamagedFilesystem, ForeignFilesystem)):
+        await rig.mounts.stage(DATA, staging, wanted)
+
+    assert await rig.read_raw(DATA, 0, 4096) == before
 
 
 async def _with_byte(rig: Any, offset: int, value: int) -> bytes:
@@ -171,6 +186,69 @@ async def test_the_record_of_an_mkfs_does_not_hide_a_filesystem(rig, staging):
         await rig.mounts.stage(DATA, staging, EXT4)
 
     assert await rig.content(DATA) == "ext3"
+
+
+async def _lose_superblock(rig: Any) -> None:
+    """blkid names nothing any more; backups and data are whole."""
+    await rig.write_raw(DATA, 1024, b"\xff" * 1024)
+
+
+async def test_a_filesystem_that_was_found_whole_is_never_made_again(rig, staging):
+    await rig.attach(DATA, SIZE, "ext4")
+    await rig.record_mkfs(DATA)  # its driver was killed, mkfs ran to its end
+    await rig.mounts.stage(DATA, staging, EXT4)
+    assert await rig.records() == 0
+    await rig.mounts.unstage(staging)
+    await _lose_superblock(rig)
+
+    with pytest.raises(ForeignFilesystem, match="unknown kind"):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+
+@pytest.mark.parametrize("content", ["ext3", "dos"])
+async def test_a_record_goes_also_where_what_is_found_is_refused(rig, staging, content):
+    await rig.attach(DATA, SIZE, content)
+    await rig.record_mkfs(DATA)
+
+    with pytest.raises(ForeignFilesystem):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+    assert await rig.records() == 0
+
+
+@pytest.mark.parametrize("place", ["globalmount", "pod"])
+async def test_a_record_goes_where_the_filesystem_is_mounted_already(rig, staging, tmp_path, place):
+    await rig.attach(DATA, SIZE, "ext4")
+    await rig.record_mkfs(DATA)
+    await rig.mount_by_go(DATA, str(tmp_path.resolve() / place))
+
+    await rig.mounts.stage(DATA, staging, EXT4)
+
+    assert await rig.records() == 0
+
+
+@needs_xfs
+async def test_an_mkfs_that_failed_before_it_wrote_leaves_no_record(rig, staging):
+    await rig.attach(DATA, SIZE)
+
+    with pytest.raises(ToolFailed):
+        await rig.mounts.stage(DATA, staging, XFS)
+
+    assert await rig.records() == 0
+
+
+async def test_a_record_proves_nothing_once_the_disk_was_published_as_a_block_device(rig, staging, tmp_path):
+    target = str(tmp_path.resolve() / "pod")
+    await rig.attach(DATA, SIZE)
+    await rig.start_mkfs(DATA, 8192)
+    await rig.mounts.publish_block(DATA, target, read_only=False)
+    await rig.write_raw(DATA, 8192, b"rows of a database")
+    await rig.mounts.unpublish(target)
+
+    with pytest.raises(ForeignFilesystem, match="unknown kind"):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+    assert await rig.read_raw(DATA, 8192, 4) == b"rows"
 
 
 async def test_no_record_stays_after_an_mkfs(rig, staging):
