@@ -21,6 +21,7 @@ from windrow.harvester.identity import IDENTITY
 from windrow.harvester.resources import IP_POOL
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import name_of, new_object, uid_of
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
@@ -873,7 +874,7 @@ def test_the_pool_of_a_load_balancer_must_exist_and_have_an_address(
             (result,) = await check(
                 [document, config()],
                 machines=Harvester([]),
-                ask_endpoint=partial(check_all_pools, client_for(client)),
+                ask_endpoint=partial(check_all_pools, client_for(client), get_config),
             )
             return result
 
@@ -888,6 +889,11 @@ def client_for(client: Client) -> Callable[[str], Awaitable[Client]]:
         return client
 
     return get_client
+
+
+async def get_config(credential: str) -> ClientConfig:
+    assert credential == "a:b"
+    return ClientConfig("https://10.0.0.1:6443")
 
 
 @pytest.mark.parametrize(
@@ -914,7 +920,7 @@ def test_the_ip_pool_of_machines_must_exist_and_be_theirs_alone(scope: Any, told
             (result,) = await check(
                 [cluster(), config(addressPools=[entry])],
                 machines=Harvester([]),
-                ask_endpoint=partial(check_all_pools, client_for(client)),
+                ask_endpoint=partial(check_all_pools, client_for(client), get_config),
             )
             return result
 
@@ -928,7 +934,9 @@ def pool_of(quantity: int) -> dict[str, Any]:
 
 
 def claimed(identity: str, last: int, owner: str) -> IPAddress:
+    """One of owner `liar` is on a server that says this identity."""
     address = f"10.1.0.{last}"
+    identity += "@evil" * (owner == "liar")
     return IPAddress(f"x-{last}", "", address, 24, "default/vlan", identity, "fleet-default/m", "m", owner)
 
 
@@ -946,6 +954,7 @@ def claimed(identity: str, last: int, owner: str) -> IPAddress:
             ((10, "other"), (14, "other")),
             "has 10 addresses, of which others have 2, and pool w asks for 9",
         ),
+        (7, ((10, "other"), (16, "own"), (17, "own"), (18, "liar"), (19, "liar")), ""),
     ],
 )
 def test_the_addresses_of_a_range_are_counted_less_those_that_other_clusters_have(
@@ -968,6 +977,7 @@ def test_the_addresses_of_a_range_are_counted_less_those_that_other_clusters_hav
                 ask_endpoint=partial(
                     check_all_pools,
                     client_for(client),
+                    get_config,
                     claims=[claimed(identity, *one) for one in claims],
                     cluster_uid="own",
                 ),
