@@ -221,6 +221,13 @@ def test_a_cluster_that_has_not_started_is_what_its_manifest_says_and_knows_what
     )
 
 
+def test_a_running_cluster_has_no_outdated_init_server_and_its_servers_agree_on_what_is_recorded():
+    cluster = read(a_running({}, {"cni": "cilium"})).cluster
+
+    assert cluster.servers_agree
+    assert cluster.init_server_changes == ()
+
+
 def test_an_init_server_that_has_what_is_asked_for_is_not_outdated():
     raw = a_running({"cni": "canal"}, {"kubelet-arg": ["v=2"]}, directory="/data", dataDirectories={"k8sDistro": "/data"})  # fmt: skip
     raw["status"]["initialized"] = False
