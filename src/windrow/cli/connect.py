@@ -40,6 +40,12 @@ class Connection:
     clock: Clock
 
 
+def names_kubeconfig(args: argparse.Namespace, context: CliContext) -> bool:
+    """Whether there is a kubeconfig of a management API where `find_kubeconfig` looks."""
+    named = args.kubeconfig or context.env.get("WINDROW_KUBECONFIG")
+    return bool(named) or (context.cwd / DEFAULT_KUBECONFIG).exists()
+
+
 def find_kubeconfig(args: argparse.Namespace, context: CliContext) -> Path:
     """The management API's kubeconfig: from --kubeconfig, WINDROW_KUBECONFIG, or where `windrow serve` writes it."""
     if args.kubeconfig:

@@ -334,6 +334,10 @@ async def test_an_unknown_field_of_another_object_is_refused(document: dict[str,
         ({"cluster-cidr": "10.42.0.0/99"}, "cluster-cidr is '10.42.0.0/99', which is not a network"),
         ({"service-cidr": "10.42.128.0/17"}, "cluster-cidr and service-cidr have addresses in common"),
         ({"cluster-dns": "10.44.0.10"}, "cluster-dns 10.44.0.10 is not in service-cidr"),
+        (
+            {"disable-kube-proxy": "ture"},
+            "disable-kube-proxy in spec.rkeConfig.machineGlobalConfig is 'ture', which is neither true nor false",
+        ),
     ],
 )
 async def test_what_the_distribution_would_not_start_with_is_refused(keys: dict[str, str], told: str):
@@ -343,6 +347,39 @@ async def test_what_the_distribution_would_not_start_with_is_refused(keys: dict[
     )
 
     assert [one.message for one in result.errors] == [told]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown", "cure"),
+    [
+        (
+            "cluster-cidr",
+            "10.52.0.0/16, fd00:42::/56",
+            "'10.52.0.0/16, fd00:42::/56'",
+            "10.52.0.0/16,fd00:42::/56",
+        ),
+        ("service-cidr", ["10.53.0.0/16 "], "'10.53.0.0/16 '", "10.53.0.0/16"),
+        ("cluster-dns", " 10.43.0.10", "' 10.43.0.10'", "10.43.0.10"),
+    ],
+)
+async def test_white_space_in_an_address_is_refused_with_what_to_write(
+    key: str, value: Any, shown: str, cure: str
+):
+    pools = cluster()["spec"]["rkeConfig"]["machinePools"]
+    result = await result_of(
+        cluster(rkeConfig={"machinePools": pools, "machineGlobalConfig": {key: value}}), config()
+    )
+
+    told = f"{key} is {shown}, with white space, and a server does not start with it"
+    assert [(one.message, one.hint) for one in result.errors] == [(told, f"write {cure}")]
+
+
+@pytest.mark.parametrize("value", [True, False, "true", "FALSE", 1, "0", None])
+async def test_each_way_to_write_a_switch_is_taken(value: Any):
+    pools = cluster()["spec"]["rkeConfig"]["machinePools"]
+    rke = {"machinePools": pools, "machineGlobalConfig": {"debug": value}}
+
+    assert (await result_of(cluster(rkeConfig=rke), config())).problems == ()
 
 
 @pytest.mark.parametrize(

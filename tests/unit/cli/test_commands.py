@@ -302,6 +302,35 @@ def test_check_tells_what_is_wrong_with_a_kubeconfig_by_the_name_of_its_file(
         assert "<unicode string>" not in answer.err
 
 
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_check_fails_with_a_kubeconfig_that_cannot_be_read_as_status_does(
+    windrow: Windrow, tmp_path: Path, by_variable: bool
+):
+    (tmp_path / "cluster.yaml").write_text(MANIFEST)
+    bad = tmp_path / "bad.kc"
+    bad.write_text("garbage: [\n")
+    env = {"WINDROW_KUBECONFIG": str(bad)} if by_variable else {}
+    named = () if by_variable else ("--kubeconfig", str(bad))
+
+    checked = windrow("check", "-f", "cluster.yaml", *named, env=env)
+    shown = windrow("status", *named, env=env)
+
+    assert checked.code == exit_codes.UNREACHABLE
+    assert "bad.kc: the kubeconfig is not YAML" in checked.err
+    assert (checked.code, checked.err, checked.out) == (shown.code, shown.err, "")
+
+
+def test_the_demo_refuses_a_misspelt_field_at_once_in_the_words_of_check(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "odd.yaml").write_text(MANIFEST.replace("quantity: 2", "quantitty: 2"))
+
+    answer = windrow("demo", "-f", "odd.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert "machinePools[1].quantitty is not a field of Cluster → did you mean quantity?" in answer.err
+    assert answer.err_lines[-1] == "Nothing was started."
+    assert answer.out == ""
+
+
 def test_check_without_a_harvester_says_how_to_name_one(windrow: Windrow, tmp_path: Path):
     (tmp_path / "cluster.yaml").write_text(MANIFEST)
 

@@ -42,9 +42,24 @@ def test_a_kubeconfig_is_parsed_again_when_its_secret_has_changed_and_not_before
         secrets.mutated(a_secret(3, "second"))
         assert (first.token, harvesters.get_config("ns:cc", "ns").token) == ("first", "second")
 
-        secrets.deleted(SECRET.ref("cc", "ns"), "4")
+        other = a_secret(4, "third")
+        secrets.mutated(other | {"data": {"kubeconfig": other["data"][CREDENTIAL_KEY]}})
+        for read in (harvesters.read_config, lambda name: harvesters.get_config(name, "ns")):
+            with pytest.raises(CredentialError, match=f"Secret ns/cc has no key {CREDENTIAL_KEY}"):
+                read("ns:cc")
+
+        secrets.deleted(SECRET.ref("cc", "ns"), "5")
         for _ in range(2):
             with pytest.raises(CredentialError, match="does not exist"):
                 harvesters.read_config("ns:cc")
 
     run_driven(story())
+
+
+def test_of_a_secret_that_concerns_no_cluster_the_data_are_not_kept():
+    secret = a_secret(1, "token")
+
+    kept = read_secret_data(secret | {"data": {"password": secret["data"][CREDENTIAL_KEY]}})
+
+    assert (kept.name, kept.data) == ("cc", {})
+    assert CREDENTIAL_KEY in read_secret_data(secret).data

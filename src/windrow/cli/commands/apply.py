@@ -26,8 +26,7 @@ from windrow.cli.manifests import (
     read_documents,
     unknown_kind_errors,
 )
-from windrow.cli.output.check_results import render_problems
-from windrow.cli.output.lines import to_text
+from windrow.cli.output.check_results import print_problems
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kubernetes.errors import KubeError, NotFound
@@ -84,10 +83,7 @@ async def _passes_check(documents: list[Raw], manager: Connection, context: CliC
     verdicts = await check(
         documents, configs, running=running, driver_for_kind=judge_kind, find_namespace=find
     )
-    problems = list(dict.fromkeys(problem for one in verdicts for problem in one.problems))
-    for text in to_text(render_problems(problems, context.width)):
-        context.print_note(text)
-    if not any(one.errors for one in verdicts):
+    if print_problems(verdicts, context):
         return True
     context.print_note("Nothing was changed.")
     return False

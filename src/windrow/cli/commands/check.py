@@ -92,10 +92,9 @@ async def _check(documents: list[Raw], args: argparse.Namespace, context: CliCon
     """Check as much as the flags and the management API allow."""
     from windrow.app import check
 
-    try:
+    manager = None  # without a management API the manifest itself can be checked
+    if connect.names_kubeconfig(args, context):
         manager = connect.read_client_config(connect.find_kubeconfig(args, context))
-    except CliError:  # without a management API the manifest itself can be checked
-        manager = None
     place_in_namespace(documents, args.namespace, (manager.namespace if manager else "") or "default")
     harvester = connect.read_kubeconfig(context.cwd / args.harvester) if args.harvester else ""
     matrix = read_support_matrix(args.support_matrix, context)

@@ -17,13 +17,16 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from copy import deepcopy
 
 from windrow.cli import exit_codes, options
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, refused_error
-from windrow.cli.manifests import read_documents
+from windrow.cli.manifests import place_in_namespace, read_documents
+from windrow.cli.output.check_results import print_problems
 from windrow.cli.paths import find_driver_program, require_writable_directory, require_writable_file
 from windrow.cli.site import read_site
+from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kubernetes.objects import Raw
 
 TIME_SCALE = 20.0
@@ -53,6 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
+    import asyncio
+
     from windrow.app.loop import run_service
     from windrow.cli.output.progress import open_output
     from windrow.demo import demo
@@ -60,6 +65,8 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.demo.options import DemoOptions
 
     documents = _read_input(args, context)
+    if args.filename and not asyncio.run(_passes_check(documents, context)):
+        return exit_codes.REFUSED
     wanted = DemoOptions(
         documents=tuple(documents),
         distribution=args.distro or DISTRIBUTIONS[0],
@@ -76,6 +83,18 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
             return run_service(demo.run(wanted, output))
     except ClusterRefused as refused:
         raise refused_error(refused.name, refused.problems) from refused
+
+
+async def _passes_check(documents: list[Raw], context: CliContext) -> bool:
+    """Whether the manifest has no error in itself. Prints every problem, as `windrow apply` does."""
+    from windrow.app.check import check
+
+    checked, _ = strip_server_fields(deepcopy(documents))
+    place_in_namespace(checked, None, "default")
+    if print_problems(await check(checked), context):
+        return True
+    context.print_note("Nothing was started.")
+    return False
 
 
 def _read_input(args: argparse.Namespace, context: CliContext) -> list[Raw]:

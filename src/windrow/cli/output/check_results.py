@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windrow.cli.output.lines import StyledLine, Tone, line, wrap
+from windrow.cli.output.lines import StyledLine, Tone, line, to_text, wrap
 from windrow.harvester.problems import Problem
 
 if TYPE_CHECKING:
-    from windrow.app.check import Comparison
+    from windrow.app.check import CheckResult, Comparison
+    from windrow.cli.context import CliContext
 
 _HEADS: dict[str, tuple[str, Tone]] = {"error": ("error    ", "bad"), "warning": ("warning  ", "busy")}
 
@@ -53,6 +54,14 @@ def render_problems(problems: Sequence[Problem], width: int = 80) -> list[Styled
     errors = [one for one in problems if one.severity == "error"]
     warnings = [one for one in problems if one.severity == "warning"]
     return [part for problem in [*errors, *warnings] for part in _problem(problem, width)]
+
+
+def print_problems(results: Sequence[CheckResult], context: CliContext) -> bool:
+    """Print every problem on standard error. Returns whether there is no error among them."""
+    problems = list(dict.fromkeys(problem for one in results for problem in one.problems))
+    for text in to_text(render_problems(problems, context.width)):
+        context.print_note(text)
+    return not any(one.errors for one in results)
 
 
 def render_check_result(

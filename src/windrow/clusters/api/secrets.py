@@ -39,7 +39,7 @@ _CREDENTIAL_MARK = "credentialConfig-"
 
 @dataclass(frozen=True, slots=True)
 class SecretData:
-    """What a Secret holds, decoded. Only Secrets that matter here are kept in memory."""
+    """What a Secret holds, decoded. Of Secrets that do not matter here only their existence is kept in memory."""
 
     namespace: str
     name: str
@@ -51,9 +51,9 @@ class SecretData:
     finalizers: frozenset[str] = field(default=frozenset(), compare=False)
 
 
-def read_secret_data(raw: Raw) -> SecretData | None:
-    """The reading of a Secret; None for Secrets that do not concern clusters. One with our finalizer does, whatever it holds:
-    the finalizer is to be removed."""
+def read_secret_data(raw: Raw) -> SecretData:
+    """The reading of a Secret. Of one that does not concern clusters, the data are left out: it may be named as a credential, and
+    has not the key. One with our finalizer does, whatever it holds: the finalizer is to be removed."""
     data = raw.get("data") or {}
     cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
     concerns_clusters = (
@@ -62,8 +62,6 @@ def read_secret_data(raw: Raw) -> SecretData | None:
         or any(_CREDENTIAL_MARK in key for key in data)
         or names.IN_USE_FINALIZER in finalizers_of(raw)
     )
-    if not concerns_clusters:
-        return None
     metadata = raw["metadata"]
     return SecretData(
         metadata.get("namespace", ""),
@@ -71,7 +69,7 @@ def read_secret_data(raw: Raw) -> SecretData | None:
         cluster_uid,
         read_allowed_namespaces(raw),
         metadata.get("resourceVersion", ""),
-        secret_texts(raw),
+        secret_texts(raw) if concerns_clusters else {},
         is_deleting(raw),
         frozenset(finalizers_of(raw)),
     )

@@ -56,6 +56,15 @@ def settings_of(
         ("server", "flannel-backend: calico", (), "unknown flannel backend 'calico'"),
         ("server", "https-listen-port: abc", (), "invalid value"),
         ("server", "disable-etcd: true", (), "--server is required with --disable-etcd"),
+        (
+            "server",
+            "cluster-cidr: 10.42.0.0/16, fd00:42::/56",
+            (),
+            "invalid cluster-cidr  fd00:42::/56: invalid CIDR address:  fd00:42::/56",
+        ),
+        ("server", "service-cidr: ['10.43.0.0/16 ']", (), "invalid service-cidr 10.43.0.0/16 : invalid CIDR"),
+        ("server", "cluster-dns: ' 10.43.0.10'", (), "invalid cluster-dns address  10.43.0.10"),
+        ("server", "disable-kube-proxy: ture", (), 'invalid boolean value "ture" for -disable-kube-proxy'),
         ("server", "protect-kernel-defaults: true", (), "invalid kernel flag"),
     ],
 )

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
+from windrow.bootstrap.config_keys import SWITCHES
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
+from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.version import NotVersion, Version
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.machines.port import HARVESTER
@@ -100,6 +102,23 @@ def check_guest_credentials(cluster: Cluster, problems: ProblemCollector) -> Non
                 f"{error.message}",
                 "paste a kubeconfig, write secret://namespace:name, or remove the key to have the credential made",
             )
+
+
+def check_switches(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Keys of the distribution that are true or false, with another value: no machine would start with it."""
+    for where, config in _list_configs(cluster):
+        for key in sorted(SWITCHES & config.keys()):
+            value = config[key]
+            if value is not None and str(value) not in _TRUTH:
+                problems.add(
+                    f"{where}.{key}",
+                    f"{key} in {where} is {abbreviate(str(value))}, which is neither true nor false",
+                    "write true or false",
+                )
+
+
+# What Go takes for a boolean.
+_TRUTH = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
 
 
 def _list_configs(cluster: Cluster) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -60,7 +61,7 @@ def check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
     networks: dict[str, list[Range]] = {}
     for key, default in _NETWORKS.items():
         networks[key] = []
-        for text in _addresses(merged.get(key) or default, key, problems):
+        for text in _addresses(cluster, merged.get(key) or default, key, problems):
             try:
                 if "/" not in text:
                     raise NotAddress("it has no prefix length")
@@ -85,7 +86,7 @@ def check_networks(cluster: Cluster, problems: ProblemCollector) -> None:
             "cluster-cidr and service-cidr have addresses in common",
             "give pods and services networks of their own",
         )
-    for text in _addresses(merged.get("cluster-dns") or [], "cluster-dns", problems):
+    for text in _addresses(cluster, merged.get("cluster-dns") or [], "cluster-dns", problems):
         try:
             server = parse_address(text)
         except NotAddress:
@@ -371,9 +372,18 @@ def _family_text(versions: Set[int]) -> str:
     return " and ".join(f"IPv{version}" for version in sorted(versions))
 
 
-def _addresses(value: Any, key: str, problems: ProblemCollector) -> list[str]:
+def _addresses(cluster: Cluster, value: Any, key: str, problems: ProblemCollector) -> list[str]:
     """The texts of `value`; none where they are too many to be compared with each other."""
     texts = _texts(value)
+    written = value if isinstance(value, list) else [value]
+    if any(re.search(r"\s", str(one)) for one in written[:MAX_NETWORKS]):
+        problems.add(
+            f"spec.rkeConfig.machineGlobalConfig.{key}",
+            f"{key} is {abbreviate(','.join(map(str, written)))}, with white space, and a server does not start with it",
+            "remove the white space" if is_too_long(plain := ",".join(texts)) else f"write {plain}",
+            # What runs is not stopped.
+            "warning" if cluster.recorded.initialized else "error",
+        )
     if len(texts) > MAX_NETWORKS:
         field = f"spec.rkeConfig.machineGlobalConfig.{key}"
         problems.add(field, f"{key} has {len(texts)} entries", f"write {MAX_NETWORKS} at most")

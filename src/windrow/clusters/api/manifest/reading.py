@@ -30,6 +30,7 @@ from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.manifest.charts import check_charts
 from windrow.clusters.api.manifest.distribution import (
     check_guest_credentials,
+    check_switches,
     check_version,
     find_cloud_provider,
     find_distribution_name,
@@ -185,6 +186,7 @@ def _read_cluster(
         _check_names,
         _check_credentials,
         check_guest_credentials,
+        check_switches,
         check_version,
         check_charts,
         _check_config_namespaces,

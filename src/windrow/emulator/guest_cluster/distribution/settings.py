@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from windrow.core.formats.cidr import is_address
 from windrow.core.formats.yaml import NotYaml, load
 from windrow.core.text import collapse_whitespace
 from windrow.emulator.guest_cluster.distribution.distribution import (
@@ -135,6 +136,8 @@ _SWITCH_NAMES = (
     "enable-servicelb node-name-from-cloud-provider-metadata"
 )
 _SWITCHES = frozenset(_SWITCH_NAMES.split())
+# Go's booleans; a key without a value is the switch without one.
+_TRUTH = frozenset({"", "1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
 
 
 def _check_names(values: dict[str, list[str]], distribution: Distribution, role: Role) -> list[str]:
@@ -169,10 +172,21 @@ def check_settings(guest: GuestOS, settings: Settings) -> None:
         for value in settings.list(flag):
             _check_address(flag, value)
     for flag in ("cluster-cidr", "service-cidr"):
-        for value in settings.list(flag):
+        for value in _split(settings, flag):
             _check_network(flag, value)
+    for value in _split(settings, "cluster-dns"):
+        if not is_address(value):
+            raise BadSettings(f"invalid cluster-dns address {value}")
+    for flag in _SWITCHES & settings.flags.keys():
+        if settings.text(flag) not in _TRUTH:
+            raise BadSettings(f'invalid boolean value "{settings.text(flag)}" for -{flag}: parse error')
     settings.distribution.check(guest, settings)
     _check_registries(guest, settings)
+
+
+def _split(settings: Settings, flag: str) -> list[str]:
+    """The values as the program splits them: at commas alone, with all white space."""
+    return [part for value in settings.flags.get(flag, ()) for part in value.split(",") if part]
 
 
 def _check_registries(guest: GuestOS, settings: Settings) -> None:
