@@ -19,6 +19,7 @@ from windrow.csi import names
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import (
     AttachedDifferently,
+    BackupKept,
     CannotShrink,
     NodeNotFound,
     Snapshot,
@@ -322,11 +323,19 @@ async def test_a_deleted_snapshot_is_gone(rig: Rig):
     await rig.volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
     await rig.volumes.delete_snapshot("snapshot-1")
 
-    for snapshot_id in ("snapshot-1", "../x", "backup:default/none"):
+    for snapshot_id in ("snapshot-1", "../x"):
         with pytest.raises(SnapshotNotFound):
             await rig.volumes.get_snapshot(snapshot_id)
         with pytest.raises(SnapshotNotFound):
             await rig.volumes.delete_snapshot(snapshot_id)
+
+
+@holds_for_all
+async def test_a_backup_is_not_said_to_be_deleted(rig: Rig):
+    with pytest.raises(SnapshotNotFound):
+        await rig.volumes.get_snapshot("backup:default/snapshot-1")
+    with pytest.raises(BackupKept, match="backups are not deleted by this driver yet"):
+        await rig.volumes.delete_snapshot("backup:default/snapshot-1")
 
 
 @holds_for_all

@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from windrow.csi import names
-from windrow.csi.handles import serial_of, volume_id_for
+from windrow.csi.handles import parse_backup_handle, serial_of, volume_id_for
 from windrow.csi.sizes import MIN_BYTES, SizeRange, choose_size
 from windrow.csi.volumes import (
     AttachedDifferently,
     Attachment,
+    BackupKept,
     CannotShrink,
     NodeFull,
     NodeNotFound,
@@ -127,6 +128,8 @@ class MemoryVolumes:
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         self._may("delete_snapshot")
+        if parse_backup_handle(snapshot_id):
+            raise BackupKept(snapshot_id)
         self._snapshot(snapshot_id)
         del self._snapshots[snapshot_id]
 

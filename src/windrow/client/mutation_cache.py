@@ -26,7 +26,7 @@ from typing import Generic, TypeVar
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.core.clock import Clock
-from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, resource_version_of
+from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, resource_version_of, version_number
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
 V = TypeVar("V")
@@ -72,7 +72,7 @@ class MutationCache(Generic[V]):
         for other in list(self._mutations):
             self._current(other)
         self._mutations[ref] = _Mutation(
-            _as_number(resource_version), value, self._clock.monotonic() + self._ttl
+            version_number(resource_version), value, self._clock.monotonic() + self._ttl
         )
 
     def get(self, ref: ObjectRef) -> V | None:
@@ -116,12 +116,8 @@ class MutationCache(Generic[V]):
 
     def _is_superseded(self, ref: ObjectRef, mutation: _Mutation[V]) -> bool:
         cached = self.informer.get(ref)
-        version = 0 if cached is None else _as_number(self._resource_version(cached))
+        version = 0 if cached is None else version_number(self._resource_version(cached))
         if mutation.value is None and cached is not None:
             # The deleted object had this version; deletions may carry none.
             return version > mutation.resource_version
-        return max(version, _as_number(self.informer.resource_version)) >= mutation.resource_version
-
-
-def _as_number(resource_version: str) -> int:
-    return int(resource_version) if resource_version.isdigit() else 0
+        return max(version, version_number(self.informer.resource_version)) >= mutation.resource_version

@@ -32,6 +32,11 @@ def uid_of(raw: Mapping[str, Any]) -> str:
     return str(raw["metadata"].get("uid", ""))
 
 
+def version_number(resource_version: str) -> int:
+    """What orders the resourceVersions of one resource; 0 for what is none."""
+    return int(resource_version) if resource_version.isdigit() else 0
+
+
 def resource_version_of(raw: Mapping[str, Any]) -> str:
     return str(raw["metadata"].get("resourceVersion", ""))
 

@@ -17,7 +17,14 @@ from typing import Any, Literal
 
 from windrow.core.formats.json import Raw
 from windrow.csi.handles import serial_of
-from windrow.kubernetes.objects import is_deleting, mappings_at, name_of, nested, uid_of
+from windrow.kubernetes.objects import (
+    is_deleting,
+    mappings_at,
+    name_of,
+    nested,
+    resource_version_of,
+    uid_of,
+)
 
 BUS = "scsi"
 # Of one VM: Harvester's limit, with the machine's own disks.
@@ -57,6 +64,7 @@ class VmDisks:
     disks: tuple[Disk, ...]
     # How many volumes of any kind it has.
     count: int
+    resource_version: str = ""
 
     def find(self, claim: str) -> Disk | None:
         return next((one for one in self.disks if one.claim == claim), None)
@@ -80,6 +88,7 @@ class InstanceDisks:
     phase: str
     claims: frozenset[str]
     plugged: tuple[Plugged, ...]
+    resource_version: str = ""
 
     def find(self, name: str) -> Plugged | None:
         return next((one for one in self.plugged if one.name == name), None)
@@ -102,6 +111,7 @@ def read_vm(raw: Mapping[str, Any]) -> VmDisks:
             if nested(one, "persistentVolumeClaim", "claimName")
         ),
         count=len(volumes),
+        resource_version=resource_version_of(raw),
     )
 
 
@@ -132,6 +142,7 @@ def read_instance(raw: Mapping[str, Any]) -> InstanceDisks:
             for one in mappings_at(raw, "status", "volumeStatus")
             if one.get("hotplugVolume") is not None
         ),
+        resource_version=resource_version_of(raw),
     )
 
 

@@ -39,19 +39,21 @@ class Plugin:
         self._clock, self._log = clock, log
         self._patches: tuple[bool, timedelta] | None = None
 
-    async def __call__(self, raw_vm: Raw, changes: Sequence[DiskChange]) -> None:
+    async def __call__(self, raw_vm: Raw, changes: Sequence[DiskChange]) -> Raw | None:
+        """The VM after the changes; None where Harvester answers without it."""
         if not await self._takes_patches():
             await self._request(raw_vm, changes)
-            return
+            return None
         ref = VM.ref(name_of(raw_vm), self._namespace)
         try:
-            await self._client.json_patch(ref, plan_patch(raw_vm, changes))
+            return await self._client.json_patch(ref, plan_patch(raw_vm, changes))
         except Forbidden as error:
             if "exceeded quota" in error.message:
                 raise
             self._log.warning("patches of VirtualMachines are forbidden; using addvolume: %s", error)
             self._patches = False, self._clock.monotonic() + ASK_AGAIN
             await self._request(raw_vm, changes)
+            return None
 
     async def remove_from_instance(self, vm: str, volume_id: str) -> None:
         """Unplug from an instance whose VM is gone."""

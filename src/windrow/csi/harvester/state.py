@@ -14,20 +14,24 @@ from windrow.csi.harvester.claims import Claim, read_claim
 from windrow.csi.harvester.disks import READY, InstanceDisks, VmDisks, read_instance, read_vm
 from windrow.csi.waits import waits_for
 from windrow.harvester.resources import VM, VMI
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.objects import version_number
+from windrow.kubernetes.resources import PVC, ObjectRef
 
 
 class HarvesterState:
     """Three informers, and one way to wait for what they tell. Its owner runs it."""
 
     def __init__(self, transport: Transport, namespace: str, clock: Clock, rng: Rng) -> None:
+        self._waiting: dict[asyncio.Event, None] = {}  # in the order in which they began to wait
         rest = clock, rng
         self.namespace = namespace
-        self.claims: Informer[Claim] = Informer(transport, PVC, namespace, read_claim, *rest)
-        self.vms: Informer[VmDisks] = Informer(transport, VM, namespace, read_vm, *rest)
-        self.instances: Informer[InstanceDisks] = Informer(transport, VMI, namespace, read_instance, *rest)
-        # In the order in which they began to wait.
-        self._waiting: dict[asyncio.Event, None] = {}
+        self.claims: Informer[Claim] = Informer(
+            transport, PVC, namespace, read_claim, *rest, on_state=self._wake
+        )
+        self.vms: Informer[VmDisks] = Informer(transport, VM, namespace, read_vm, *rest, on_state=self._wake)
+        self.instances: Informer[InstanceDisks] = Informer(
+            transport, VMI, namespace, read_instance, *rest, on_state=self._wake
+        )
 
     @property
     def _informers(self) -> tuple[Informer[Any], ...]:
@@ -42,8 +46,11 @@ class HarvesterState:
 
     async def _follow(self, informer: Informer[Any]) -> None:
         async for _ in informer.changes():
-            for event in list(self._waiting):
-                event.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        for event in list(self._waiting):
+            event.set()
 
     def problem(self) -> str:
         """Why they are not current; "" when they are."""
@@ -74,6 +81,24 @@ class HarvesterState:
                 await changed.wait()
         finally:
             del self._waiting[changed]
+
+    async def wait_for_vm(self, name: str, resource_version: str) -> None:
+        """Return once the VMs here are as new as the VM that had the version on Harvester."""
+        await self._wait_for_version(self.vms, VM.ref(name, self.namespace), resource_version)
+
+    async def wait_for_instance(self, name: str, resource_version: str) -> None:
+        """The same of the instances."""
+        await self._wait_for_version(self.instances, VMI.ref(name, self.namespace), resource_version)
+
+    async def _wait_for_version(self, informer: Informer[Any], ref: ObjectRef, version: str) -> None:
+        wanted = version_number(version)
+
+        def describe_wait() -> str:
+            if version_number(informer.resource_version) >= wanted:
+                return ""
+            return f"the watch of {ref} on Harvester to tell of its last change"
+
+        await self.wait_until(describe_wait)
 
     # --- readings ---------------------------------------------------------------------------------------------------
 

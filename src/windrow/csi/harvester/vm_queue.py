@@ -25,7 +25,8 @@ from windrow.core.wait import yield_turn
 from windrow.csi.errors import CsiError
 from windrow.csi.harvester.disks import MAX_DISKS, DiskChange, VmDisks, needs_change, read_vm
 from windrow.csi.harvester.refusals import requesting
-from windrow.csi.volumes import NodeFull, NodeNotFound
+from windrow.csi.harvester.unanswered import UnansweredAttachments
+from windrow.csi.volumes import NodeFull, NodeNotFound, Unfinished
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import (
     Conflict,
@@ -33,6 +34,8 @@ from windrow.kubernetes.errors import (
     KubeError,
     NotFound,
 )
+from windrow.kubernetes.objects import resource_version_of
+from windrow.kubernetes.retry import may_still_be_carried_out
 
 # How often one patch is planned anew where others change the VM in between.
 ATTEMPTS = 6
@@ -44,15 +47,26 @@ _TEST_FAILED = ("the server rejected our request due to an error", "testing path
 class PlugVolumes(Protocol):
     """How a Harvester takes changes of a VM's disks."""
 
-    async def __call__(self, raw_vm: Raw, changes: Sequence[DiskChange]) -> None:
-        """Send the changes of the VM, which was read as `raw_vm`. Raises KubeError."""
+    async def __call__(self, raw_vm: Raw, changes: Sequence[DiskChange]) -> Raw | None:
+        """Send the changes of the VM, which was read as `raw_vm`. The VM after them, None where the answer is without it.
+        Raises KubeError."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedVm:
+    """A VM whose template is as wanted: its resourceVersion then, "" where it is gone, and the volumes that had to be sent."""
+
+    resource_version: str = ""
+    sent: frozenset[str] = frozenset()
 
 
 @dataclass
 class _Waiting:
     change: DiskChange
-    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    done: asyncio.Future[ChangedVm] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class VmQueue:
@@ -65,9 +79,11 @@ class VmQueue:
         self._clock, self._rng = clock, rng
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unanswered = UnansweredAttachments()
 
-    async def change(self, vm: str, change: DiskChange) -> None:
-        """Return once the VM's template is as wanted. Raises NodeNotFound, NodeFull, and what Harvester refuses."""
+    async def change(self, vm: str, change: DiskChange) -> ChangedVm:
+        """Return once the VM's template is as wanted. Raises NodeNotFound, NodeFull, Unfinished where an attachment that had
+        no answer may yet undo the detachment, and what Harvester refuses."""
         waiting = _Waiting(change)
         self._waiting[vm].append(waiting)
         try:
@@ -80,55 +96,86 @@ class VmQueue:
             if not self._waiting[vm]:
                 del self._waiting[vm], self._turns[vm]
             waiting.done.cancel()  # where nothing came of it
-        waiting.done.result()
+        return waiting.done.result()
 
     async def _send_waiting(self, vm: str) -> None:
         await yield_turn()  # those that come at the same moment go along
         batch = [one for one in self._waiting[vm] if not one.done.done()]
-        error = await self._try(vm, batch)
-        if error is not None and len(batch) > 1:
+        result = await self._try(vm, batch)
+        if isinstance(result, CsiError) and len(batch) > 1:
             for one in batch:
                 self._settle([one], await self._try(vm, [one]))
         else:
-            self._settle(batch, error)
+            self._settle(batch, result)
 
-    def _settle(self, batch: Sequence[_Waiting], error: CsiError | None) -> None:
+    def _settle(self, batch: Sequence[_Waiting], result: ChangedVm | CsiError) -> None:
         for one in batch:
             if one.done.done():
                 continue
-            if error is None:
-                one.done.set_result(None)
+            if isinstance(result, ChangedVm):
+                one.done.set_result(result)
             else:
-                one.done.set_exception(error)
+                one.done.set_exception(result)
 
-    async def _try(self, vm: str, batch: Sequence[_Waiting]) -> CsiError | None:
+    async def _try(self, vm: str, batch: Sequence[_Waiting]) -> ChangedVm | CsiError:
         try:
-            await self._make([one.change for one in batch], vm)
+            return await self._make([one.change for one in batch], vm)
         except CsiError as error:
             return error
-        return None
 
-    async def _make(self, changes: Sequence[DiskChange], vm: str) -> None:
+    async def _make(self, changes: Sequence[DiskChange], vm: str) -> ChangedVm:
         ref = VM.ref(vm, self._namespace)
         for attempt in range(1, ATTEMPTS + 1):
             with requesting(f"change the volumes of {ref}"):
                 raw = await self._client.find(ref)
                 if raw is None:
                     if all(one.kind == "detach" for one in changes):
-                        return
+                        return ChangedVm()
                     raise NodeNotFound(vm, f" in namespace {self._namespace} on Harvester")
                 found = read_vm(raw)
+                self._require_answers(found, changes)
                 due = [one for one in changes if needs_change(found, one)]
                 if not due:
-                    return
+                    return ChangedVm(found.resource_version)
                 require_slots(found, due)
                 try:
-                    await self._plug(raw, due)
-                    return
+                    changed = await self._send(raw, due, vm) or await self._client.find(ref)
+                    if changed:
+                        self._require_answers(read_vm(changed), changes)
+                    version = resource_version_of(changed) if changed else ""
+                    return ChangedVm(version, frozenset(one.volume_id for one in due))
                 except KubeError as error:
                     if attempt == ATTEMPTS or not _is_outdated(error):
                         raise
             await sleep(self._clock, BACKOFF * attempt * self._rng.uniform(1.0, 2.0))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _send(self, raw_vm: Raw, due: Sequence[DiskChange], vm: str) -> Raw | None:
+        attached = [one.volume_id for one in due if one.kind == "attach"]
+        for volume_id in attached:
+            self._unanswered.on_request(vm, volume_id)
+        try:
+            return await self._plug(raw_vm, due)
+        except KubeError as error:
+            if may_still_be_carried_out(error):
+                for volume_id in attached:
+                    self._unanswered.on_unanswered(vm, volume_id, self._clock.monotonic())
+            raise
+
+    def _require_answers(self, found: VmDisks, changes: Sequence[DiskChange]) -> None:
+        """Raises Unfinished where the VM lacks a volume that it is to lack, and may get it yet."""
+        for one in changes:
+            if found.find(one.volume_id) is not None:
+                self._unanswered.on_present(found.vm, one.volume_id)
+            elif one.kind == "detach":
+                now = self._clock.monotonic()
+                end = self._unanswered.find_end(found.vm, one.volume_id, now)
+                if end is not None:
+                    raise Unfinished(
+                        f"a request to attach volume {one.volume_id} to VirtualMachine {self._namespace}/{found.vm} had no "
+                        f"answer, and Harvester may carry it out for {(end - now).total_seconds():.0f} s yet",
+                        "repeat the same call",
+                    )
 
 
 def require_slots(vm: VmDisks, due: Sequence[DiskChange]) -> None:

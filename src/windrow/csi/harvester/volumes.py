@@ -35,6 +35,7 @@ from windrow.csi.sizes import MIN_BYTES, SizeRange, choose_size
 from windrow.csi.volumes import (
     AttachedDifferently,
     Attachment,
+    BackupKept,
     CannotShrink,
     NodeNotFound,
     Snapshot,
@@ -52,9 +53,10 @@ from windrow.csi.volumes import (
     VolumeSource,
 )
 from windrow.csi.waits import waits_for
-from windrow.harvester.resources import VM, VOLUME_SNAPSHOT
+from windrow.harvester.resources import VM, VMI, VOLUME_SNAPSHOT
 from windrow.harvester.volumes import LONGHORN, ClaimModes, read_storage_class
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from windrow.kubernetes.objects import resource_version_of
 from windrow.kubernetes.resources import PVC, STORAGE_CLASS, ObjectRef
 
 
@@ -267,8 +269,12 @@ class HarvesterVolumes:
             )
         await self.state.wait_for_sync()
         await self._require_free(volume_id, node_id)
-        await self._queue.change(node_id, DiskChange(volume_id, "attach", read_only))
+        changed = await self._queue.change(node_id, DiskChange(volume_id, "attach", read_only))
+        await self.state.wait_for_vm(node_id, changed.resource_version)
+        await self._require_alone(volume_id, node_id, was_sent=volume_id in changed.sent)
+        await self._wait_for_instance(node_id)
         await self._wait_until_attached(volume_id, node_id)
+        await self._require_free(volume_id, node_id)  # an instance of another VM may have it yet
         return self._attachment(claim, node_id, read_only)
 
     async def _require_free(self, volume_id: str, node_id: str) -> None:
@@ -277,6 +283,27 @@ class HarvesterVolumes:
         found = [one for one in nodes if await self._has_disk(one, volume_id)]
         if found:
             raise VolumeInUse(volume_id, found, f"attached to {node_id}")
+
+    async def _require_alone(self, volume_id: str, node_id: str, *, was_sent: bool) -> None:
+        """Raises VolumeInUse where another VM got the volume in the same moment; what was sent is taken back.
+
+        The watch tells of all VMs in the order of their changes: where it has told of ours, it has told of each that got
+        the volume before. So of two controllers at least the later one finds the other's.
+        """
+        try:
+            await self._require_free(volume_id, node_id)
+        except VolumeInUse:
+            if was_sent:
+                await self._queue.change(node_id, DiskChange(volume_id, "detach"))
+            raise
+
+    async def _wait_for_instance(self, node_id: str) -> None:
+        """Return once the instances here are as new as the node's is on Harvester: only then they say what a guest has."""
+        ref = VMI.ref(node_id, self._options.namespace)
+        waits_for(f"an answer of Harvester about {ref}")
+        with requesting(f"read {ref}"):
+            raw = await self._client.find(ref)
+        await self.state.wait_for_instance(node_id, resource_version_of(raw) if raw else "")
 
     async def _has_disk(self, vm: str, volume_id: str) -> bool:
         ref = VM.ref(vm, self._options.namespace)
@@ -348,7 +375,9 @@ class HarvesterVolumes:
             await self._detach(volume_id, node)
 
     async def _detach(self, volume_id: str, node_id: str) -> None:
-        await self._queue.change(node_id, DiskChange(volume_id, "detach"))
+        changed = await self._queue.change(node_id, DiskChange(volume_id, "detach"))
+        await self.state.wait_for_vm(node_id, changed.resource_version)
+        await self._wait_for_instance(node_id)
         instance = self.state.instance(node_id)
         if self.state.vm(node_id) is None and instance is not None and instance.find(volume_id):
             await self._unplug_from_instance(volume_id, node_id)
@@ -412,6 +441,8 @@ class HarvesterVolumes:
         return replace(found.snapshot, size=found.snapshot.size or claim.volume.size)
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
+        if parse_backup_handle(snapshot_id):
+            raise BackupKept(snapshot_id)
         found = await self._get_host_snapshot(snapshot_id)
         self._require_own(found.guest_uid, f"VolumeSnapshot {snapshot_id}")
         if found.is_deleting:

@@ -15,7 +15,7 @@ from windrow.core.formats.json import Raw
 from windrow.core.rng import Rng
 from windrow.csi.errors import Aborted, CsiError, FailedPrecondition, Internal
 from windrow.csi.harvester.disks import DiskChange
-from windrow.csi.harvester.vm_queue import ATTEMPTS, PlugVolumes, VmQueue
+from windrow.csi.harvester.vm_queue import ATTEMPTS, ChangedVm, PlugVolumes, VmQueue
 from windrow.csi.volumes import NodeNotFound
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid, KubeError, NotFound
@@ -49,8 +49,8 @@ def change(plug: Plug, *changes: DiskChange, vm: str = "node-1") -> list[CsiErro
         async with volumes_rig() as rig:
             queue = queue_of(rig, plug)
             found = await asyncio.gather(*(queue.change(vm, one) for one in changes), return_exceptions=True)
-            assert all(one is None or isinstance(one, CsiError) for one in found), found
-            return found  # type: ignore[return-value]
+            assert all(isinstance(one, ChangedVm | CsiError) for one in found), found
+            return [one if isinstance(one, CsiError) else None for one in found]
 
     return run_driven(made())
 

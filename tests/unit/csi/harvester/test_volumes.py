@@ -84,6 +84,7 @@ def test_one_attachment_asks_for_no_more_than_it_needs():
             f"GET persistentvolumeclaims/{ONE}",
             "GET virtualmachines/node-1",
             "PATCH virtualmachines/node-1",
+            "GET virtualmachineinstances/node-1",
         ]
 
     live(story)
@@ -277,7 +278,11 @@ def test_what_is_attached_is_not_sent_again():
         rig.requests.clear()
         await rig.volumes.ensure_attached(ONE, rig.node, False)
 
-        assert rig.calls() == [f"GET persistentvolumeclaims/{ONE}", "GET virtualmachines/node-1"]
+        assert rig.calls() == [
+            f"GET persistentvolumeclaims/{ONE}",
+            "GET virtualmachines/node-1",
+            "GET virtualmachineinstances/node-1",
+        ]
 
     live(story)
 

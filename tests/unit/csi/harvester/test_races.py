@@ -1,0 +1,231 @@
+"""Attachments and detachments where watches are behind, requests have no answer, and two controllers run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.contract.volumes_rig import GUEST, Distant, VolumesRig, volumes_rig
+from tests.stories.harvester_rig import vm_ref
+from tests.support.clock import run_driven
+
+from windrow.client.in_process import InProcessTransport
+from windrow.client.transport import Transport, TransportMiddleware
+from windrow.core.clock import sleep
+from windrow.core.rng import Rng
+from windrow.csi.errors import Unavailable
+from windrow.csi.harvester.disks import DiskChange, plan_patch
+from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
+from windrow.csi.idempotency import IdempotentVolumes
+from windrow.csi.sizes import SizeRange
+from windrow.csi.volumes import Unfinished, VolumeInUse, VolumeRequest
+from windrow.harvester.resources import VM, VMI
+from windrow.harvester.unanswered import LATEST
+from windrow.kubernetes.errors import OutcomeUnknown
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+
+GIB = 2**30
+ONE = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
+
+
+class Line(TransportMiddleware):
+    """A way to Harvester whose watches can be `late`, and on which `unanswered` patches are lost, or come late."""
+
+    def __init__(self, inner: Transport, rig: VolumesRig) -> None:
+        super().__init__(inner)
+        self._clock = rig.harvester.clock.base
+        self.is_late = False
+        self.unanswered = 0
+        self.lost: list[Request] = []
+
+    async def send(self, request: Request) -> Reply:
+        if request.method == "PATCH" and self.unanswered:
+            self.unanswered -= 1
+            self.lost.append(request)
+            raise OutcomeUnknown("no answer within 30 s")
+        return await self._inner.send(request)
+
+    async def send_lost(self) -> None:
+        """What was lost arrives."""
+        for request in self.lost:
+            await self._inner.send(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        async with self._inner.stream(request) as events:
+            yield self._events(events)
+
+    async def _events(self, events: AsyncIterator[WatchEvent]) -> AsyncIterator[WatchEvent]:
+        async for event in events:
+            while self.is_late:
+                await sleep(self._clock, timedelta(seconds=0.5))
+            yield event
+
+
+class Controller:
+    """Another driver on the same Harvester."""
+
+    def __init__(self, rig: VolumesRig) -> None:
+        harvester, clock = rig.harvester, rig.harvester.clock.base
+        access = parse_kubeconfig(harvester.token_kubeconfig(harvester.new_token(), ""))
+        self.line = Line(InProcessTransport(access, harvester.network.find, clock), rig)
+        self.requests: list[Request] = []
+        self.host = HarvesterVolumes(
+            Distant(self.line, self.requests, clock),
+            HostOptions("default", guest_uid=GUEST),
+            clock,
+            Rng(6),
+            logging.getLogger("csi-test"),
+        )
+        self.volumes = IdempotentVolumes(self.host)
+
+
+def live(story: Callable[[VolumesRig, Controller], Awaitable[None]], **options: Any) -> None:
+    async def alive() -> None:
+        async with volumes_rig(**options) as rig, asyncio.TaskGroup() as tasks:
+            other = Controller(rig)
+            running = tasks.create_task(other.host.run())
+            await other.host.state.wait_for_sync()
+            await rig.volumes.create(VolumeRequest(ONE, SizeRange(GIB)))
+            await pause(rig, 20)
+            await story(rig, other)
+            running.cancel()
+
+    run_driven(alive())
+
+
+async def pause(rig: VolumesRig, seconds: float) -> None:
+    await sleep(rig.harvester.clock.base, timedelta(seconds=seconds))
+
+
+async def give_up(call: asyncio.Task[Any]) -> None:
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        await call
+
+
+async def nodes_with_disk(rig: VolumesRig) -> list[str]:
+    """The VMs that have the volume, in their template or in their instance, as Harvester has it now."""
+    found = []
+    for vm in await rig.line.list(VM, "default"):
+        if any(one["name"] == ONE for one in vm["spec"]["template"]["spec"]["volumes"]):
+            found.append(vm["metadata"]["name"])
+    for instance in await rig.line.list(VMI, "default"):
+        if any(one["name"] == ONE for one in instance["status"].get("volumeStatus", [])):
+            found.append("instance of " + instance["metadata"]["name"])
+    return found
+
+
+def test_a_detachment_is_not_judged_by_a_watch_that_has_not_told_of_the_attachment():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.is_late = True
+        attaching = asyncio.create_task(other.volumes.ensure_attached(ONE, "node-1", False))
+        await pause(rig, 8)
+        await give_up(attaching)
+        assert await nodes_with_disk(rig) == ["node-1", "instance of node-1"]
+        detaching = asyncio.create_task(other.volumes.ensure_detached(ONE, "node-1"))
+        await pause(rig, 0.3)
+        other.line.is_late = False
+        await detaching
+
+        assert await nodes_with_disk(rig) == []
+
+    live(story)
+
+
+def test_an_attachment_is_not_judged_by_a_watch_that_has_not_told_of_a_removal():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        await other.volumes.ensure_attached(ONE, "node-1", False)
+        await pause(rig, 3)
+        other.line.is_late = True
+        raw = await rig.line.get(vm_ref("node-1"))
+        await rig.line.json_patch(vm_ref("node-1"), plan_patch(raw, [DiskChange(ONE, "detach")]))
+        await pause(rig, 15)
+        assert await nodes_with_disk(rig) == []
+        attaching = asyncio.create_task(other.volumes.ensure_attached(ONE, "node-1", False))
+        await pause(rig, 0.3)
+        other.line.is_late = False
+        await attaching
+
+        (instance,) = [
+            one for one in await rig.line.list(VMI, "default") if one["metadata"]["name"] == "node-1"
+        ]
+        phases = {one["name"]: one.get("phase") for one in instance["status"]["volumeStatus"]}
+        assert phases[ONE] == "Ready"
+
+    live(story)
+
+
+def test_of_two_controllers_at_most_one_attaches_a_volume():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        one = IdempotentVolumes(rig.volumes)
+        found = await asyncio.gather(
+            one.ensure_attached(ONE, "node-1", False),
+            other.volumes.ensure_attached(ONE, "node-2", False),
+            return_exceptions=True,
+        )
+        await pause(rig, 20)
+
+        refused = [isinstance(result, VolumeInUse) for result in found]
+        assert any(refused), found
+        having = await nodes_with_disk(rig)
+        assert len(having) == 2 * (len(found) - sum(refused)), having
+
+    live(story)
+
+
+def test_an_attachment_without_an_answer_keeps_a_detachment_waiting():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.unanswered = 1
+        with pytest.raises(Unavailable):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        with pytest.raises(
+            Unfinished, match=f"to attach volume {ONE} to VirtualMachine default/node-1 had no answer"
+        ):
+            await other.volumes.ensure_detached(ONE, "node-1")
+        await other.volumes.ensure_detached(ONE, "node-2")
+        await other.line.send_lost()
+        await pause(rig, 5)
+        await other.volumes.ensure_detached(ONE, "node-1")
+        await other.volumes.ensure_detached(ONE, "node-1")
+
+        assert await nodes_with_disk(rig) == []
+
+    live(story)
+
+
+def test_an_attachment_that_was_never_carried_out_ends_the_wait_of_its_detachment():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.unanswered = 1
+        with pytest.raises(Unavailable):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        await pause(rig, LATEST.total_seconds() - 1)
+        with pytest.raises(Unfinished):
+            await other.volumes.ensure_detached(ONE, "node-1")
+        await pause(rig, 1)
+        await other.volumes.ensure_detached(ONE, "node-1")
+
+    live(story)
+
+
+def test_of_two_attachments_the_one_without_an_answer_may_come_after_the_detachment():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.unanswered = 1
+        with pytest.raises(Unavailable):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        await other.volumes.ensure_attached(ONE, "node-1", False)
+        with pytest.raises(Unfinished):
+            await other.volumes.ensure_detached(ONE, "node-1")
+        await other.line.send_lost()
+        await pause(rig, LATEST.total_seconds())
+        await other.volumes.ensure_detached(ONE, "node-1")
+
+        assert await nodes_with_disk(rig) == []
+
+    live(story)
