@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from windrow.csi import names, requests
 from windrow.csi.errors import InvalidArgument
+from windrow.csi.sizes import MAX_BYTES
 from windrow.csi.volumes import (
     Snapshot,
     SnapshotNotFound,
@@ -215,28 +216,38 @@ def _page(found: Sequence[T], most: int, after: str) -> tuple[Sequence[T], str]:
 
 
 def _volume(found: Volume) -> csi.Volume:
+    """One object on Harvester that CSI cannot express must not fail the list of all."""
     return csi.Volume(
         volume_id=found.id,
-        capacity_bytes=found.size,
-        volume_context=found.parameters or {},
+        capacity_bytes=min(found.size, MAX_BYTES),
+        volume_context={_text(key): _text(value) for key, value in (found.parameters or {}).items()},
         content_source=_source(found),
     )
+
+
+def _text(found: str) -> str:
+    """Without what UTF-8 cannot have: JSON can escape half of a surrogate pair."""
+    return found.encode(errors="replace").decode()
 
 
 def _source(found: Volume) -> csi.VolumeContentSource | None:
     match found.source:
         case SnapshotSource(snapshot_id):
             return csi.VolumeContentSource(
-                snapshot=csi.VolumeContentSource.SnapshotSource(snapshot_id=snapshot_id)
+                snapshot=csi.VolumeContentSource.SnapshotSource(snapshot_id=_text(snapshot_id))
             )
         case VolumeSource(volume_id):
-            return csi.VolumeContentSource(volume=csi.VolumeContentSource.VolumeSource(volume_id=volume_id))
+            return csi.VolumeContentSource(
+                volume=csi.VolumeContentSource.VolumeSource(volume_id=_text(volume_id))
+            )
         case None:
             return None
 
 
 def _condition(found: Volume) -> csi.VolumeCondition:
-    return csi.VolumeCondition(abnormal=bool(found.problem), message=found.problem or "as it should be")
+    return csi.VolumeCondition(
+        abnormal=bool(found.problem), message=_text(found.problem) or "as it should be"
+    )
 
 
 def _snapshot(found: Snapshot) -> csi.Snapshot:
@@ -245,7 +256,7 @@ def _snapshot(found: Snapshot) -> csi.Snapshot:
     return csi.Snapshot(
         snapshot_id=found.id,
         source_volume_id=found.volume_id,
-        size_bytes=found.size,
+        size_bytes=min(found.size, MAX_BYTES),
         creation_time=created,
         ready_to_use=found.is_ready,
     )

@@ -11,7 +11,15 @@ from tests.unit.csi.rig import GIB, Mode, a_controller, capability, create_volum
 
 from windrow.csi import names
 from windrow.csi.errors import Aborted, CsiError, InvalidArgument
-from windrow.csi.volumes import SnapshotNotFound, VolumeExists, VolumeNotFound
+from windrow.csi.sizes import MAX_BYTES
+from windrow.csi.volumes import (
+    SnapshotNotFound,
+    Volume,
+    VolumeExists,
+    VolumeNotFound,
+    VolumeRequest,
+    VolumeSource,
+)
 from windrow.protocols.csi import csi_pb2 as csi
 
 Range = csi.CapacityRange
@@ -385,3 +393,18 @@ async def test_an_error_of_the_port_passes_as_it_is():
     with pytest.raises(CsiError) as raised:
         await a_controller(volumes).CreateVolume(create_volume())
     assert raised.value is error
+
+
+async def test_what_csi_cannot_express_does_not_fail_the_list_of_all_volumes():
+    volumes = MemoryVolumes()
+    for name in ("pvc-1", "pvc-2"):
+        await volumes.create(VolumeRequest(name))
+    odd = Volume(
+        "pvc-1", 10**20, parameters={"a\ud800": "\ud800"}, source=VolumeSource("\udfff"), problem="\ud800"
+    )
+    volumes._volumes["pvc-1"] = odd
+    found = await a_controller(volumes).ListVolumes(csi.ListVolumesRequest())
+
+    assert [one.volume.volume_id for one in found.entries] == ["pvc-1", "pvc-2"]
+    assert found.entries[0].volume.capacity_bytes == MAX_BYTES
+    assert found.entries[0].volume.volume_context == {"a?": "?"}

@@ -26,7 +26,7 @@ from windrow.csi.cmd.process import run
 from windrow.emulator.delays import Delays
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.resources import PVC, SERVICE
 from windrow.protocols.csi import csi_pb2 as csi
 from windrow.protocols.csi.services import CONTROLLER, IDENTITY, ServiceClient
 
@@ -64,6 +64,11 @@ async def a_driver(folder: Path) -> AsyncIterator[Running]:
     is_serving = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
+        service = {
+            "metadata": {"name": "kubernetes", "namespace": "default"},
+            "spec": {"ports": [{"port": 443}]},
+        }
+        await harvester.api.local().create(SERVICE, service)
         driver = tasks.create_task(
             run(
                 options,
@@ -93,6 +98,7 @@ async def test_a_driver_makes_volumes_on_harvester_and_stops_cleanly(tmp_path: P
     async with a_driver(tmp_path) as driver:
         assert (await driver.create("pvc-1")).volume_id == "pvc-1"
         claim = await driver.harvester.api.local().get(PVC.ref("pvc-1", "default"))
+        assert claim["metadata"]["annotations"]["windrow.io/guest-uid"]
         assert claim["metadata"]["labels"] == {"windrow.io/csi-driver": "driver.harvesterhci.io"}
         answer = await driver.identity.call(csi.ProbeRequest(), csi.ProbeResponse, timeout_s=20)
         assert answer.ready.value

@@ -24,7 +24,7 @@ from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.identity import IdentityService
 from windrow.csi.server import parse_endpoint, serving
-from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
 from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import SERVICE
@@ -87,7 +87,7 @@ async def _serve(
             )
             volumes = HarvesterVolumes(
                 host_transport(connection.transport, clock, rng),
-                HostOptions(connection.namespace, options.host_storage_class),
+                HostOptions(connection.namespace, options.host_storage_class, awaits_guest=guest is not None),
                 clock,
                 rng,
                 log,
@@ -111,9 +111,16 @@ async def _learn_guest(volumes: HarvesterVolumes, guest: Client, clock: Clock, l
         try:
             volumes.set_guest(uid_of(await guest.get(GUEST_SERVICE)))
             return
-        except KubeError as error:
+        except Forbidden as error:
+            volumes.set_guest("")
             log.warning(
                 "cannot read %s of the guest cluster: %s; volumes are not marked as its own",
+                GUEST_SERVICE,
+                error,
+            )
+        except KubeError as error:
+            log.warning(
+                "cannot read %s of the guest cluster: %s; calls about volumes wait for it",
                 GUEST_SERVICE,
                 error,
             )

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from windrow.csi.errors import Aborted, CsiError, FailedPrecondition, Internal, Unavailable
 from windrow.csi.volumes import PermissionMissing, QuotaExceeded
 from windrow.kubernetes import errors
+from windrow.kubernetes.resources import ObjectRef
 
 _QUOTA = "exceeded quota"
 
@@ -19,6 +20,18 @@ def requesting(what: str) -> Iterator[None]:
         yield
     except errors.KubeError as error:
         raise translate(error, what) from error
+
+
+@contextmanager
+def not_found_as(ref: ObjectRef, error: CsiError) -> Iterator[None]:
+    """A context in which an answer that `ref` does not exist is raised as `error`. Any other 404, as a proxy answers it, proves
+    nothing and is raised as it is."""
+    try:
+        yield
+    except errors.NotFound as found:
+        if not errors.is_not_found(found, ref.name):
+            raise
+        raise error from None
 
 
 def translate(error: errors.KubeError, what: str) -> CsiError:

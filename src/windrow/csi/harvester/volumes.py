@@ -7,6 +7,7 @@ lack is asked for live before it is said not to exist.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
+from windrow.core.formats.json import Raw
 from windrow.core.rng import Rng
 from windrow.csi import names
 from windrow.csi.errors import CsiError, FailedPrecondition, InvalidArgument
@@ -21,7 +23,7 @@ from windrow.csi.handles import is_object_name, is_volume_id, parse_backup_handl
 from windrow.csi.harvester.claims import Claim, read_claim, render_claim
 from windrow.csi.harvester.disks import READY, DiskChange, read_vm
 from windrow.csi.harvester.plugging import Plugin
-from windrow.csi.harvester.refusals import requesting
+from windrow.csi.harvester.refusals import not_found_as, requesting
 from windrow.csi.harvester.snapshots import (
     CLASSES,
     HostSnapshot,
@@ -53,6 +55,7 @@ from windrow.csi.volumes import (
     VolumeSource,
 )
 from windrow.csi.waits import waits_for
+from windrow.harvester.names import GUEST_UID
 from windrow.harvester.resources import VM, VMI, VOLUME_SNAPSHOT
 from windrow.harvester.volumes import LONGHORN, ClaimModes, read_storage_class
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
@@ -62,11 +65,22 @@ from windrow.kubernetes.resources import PVC, STORAGE_CLASS, ObjectRef
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """Where volumes are made. `storage_class` "" is Harvester's default; `guest_uid` says which guest cluster this is."""
+    """Where volumes are made. `storage_class` "" is Harvester's default; `guest_uid` says which guest cluster this is. With
+    `awaits_guest` it is not known yet, and nothing is answered about a volume before `set_guest`."""
 
     namespace: str
     storage_class: str = ""
     guest_uid: str = ""
+    awaits_guest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a new volume begins as: the size that it needs at least, and the class and mode of what it is made of."""
+
+    size: int = MIN_BYTES
+    storage_class: str = ""
+    volume_mode: str = ""
 
 
 class HarvesterVolumes:
@@ -80,6 +94,9 @@ class HarvesterVolumes:
         self._client = Client(transport)
         self._options = options
         self._log = log
+        self._guest_is_known = asyncio.Event()
+        if not options.awaits_guest:
+            self._guest_is_known.set()
         self.state = HarvesterState(transport, options.namespace, clock, rng)
         self._plugin = Plugin(self._client, options.namespace, clock, log)
         self._queue = VmQueue(self._client, options.namespace, self._plugin, clock, rng)
@@ -87,6 +104,7 @@ class HarvesterVolumes:
     def set_guest(self, guest_uid: str) -> None:
         """From now on what is made is marked as of this guest cluster, and what others made is left alone."""
         self._options = replace(self._options, guest_uid=guest_uid)
+        self._guest_is_known.set()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -95,20 +113,16 @@ class HarvesterVolumes:
     # --- volumes ----------------------------------------------------------------------------------------------------
 
     async def create(self, wanted: VolumeRequest) -> Volume:
+        await self._wait_for_guest()
         name = volume_id_for(wanted.name)
-        least, source_class = await self._least_of_source(wanted)
-        size = choose_size(wanted.size, least)
-        storage_class = wanted.parameters.get(names.HOST_STORAGE_CLASS) or source_class
-        modes = await self._modes(storage_class or self._options.storage_class, wanted)
-        raw = render_claim(
-            name,
-            wanted,
-            size,
-            storage_class or self._options.storage_class,
-            modes,
-            self._options.guest_uid,
-        )
         ref = self._claim_ref(name)
+        try:
+            raw = await self._plan_claim(name, wanted)
+        except CsiError:
+            # A source or class that has gone since says nothing against the volume that was made of it.
+            if await self._find_claim(name) is None:
+                raise
+            raise await self._existing(name) from None
         with requesting(f"create {ref}"):
             try:
                 made = read_claim(await self._client.create(PVC, raw, self._options.namespace))
@@ -117,9 +131,21 @@ class HarvesterVolumes:
         await self._wait_to_see(ref)
         return made.volume
 
+    async def _plan_claim(self, name: str, wanted: VolumeRequest) -> Raw:
+        content = await self._read_source(wanted)
+        size = choose_size(wanted.size, content.size)
+        storage_class = (
+            wanted.parameters.get(names.HOST_STORAGE_CLASS)
+            or content.storage_class
+            or self._options.storage_class
+        )
+        modes = await self._modes(storage_class, wanted, content.volume_mode)
+        return render_claim(name, wanted, size, storage_class, modes, self._options.guest_uid)
+
     async def _existing(self, name: str) -> CsiError:
         """What is raised where the name is taken."""
         found, ref = await self._get_claim(name), self._claim_ref(name)
+        _require_made_by_csi(found.is_listed, ref, "taken for a volume")
         if found.is_deleting:
             return Unfinished(f"{ref} on Harvester is being deleted", "repeat the same call once it is gone")
         await self._wait_to_see(ref)
@@ -132,34 +158,43 @@ class HarvesterVolumes:
             lambda: "" if self.state.claims.get(ref) else f"the watch of {ref} on Harvester to tell of it"
         )
 
-    async def _least_of_source(self, wanted: VolumeRequest) -> tuple[int, str]:
-        """The size that the volume has at least, and the class of what it is made of; "" for no preference."""
+    async def _read_source(self, wanted: VolumeRequest) -> _Content:
         match wanted.source:
             case SnapshotSource(snapshot_id):
                 found = await self._get_host_snapshot(snapshot_id)
+                _require_made_by_csi(found.is_listed, self._snapshot_ref(snapshot_id), "restored")
                 if not found.snapshot.is_ready:
                     raise Unfinished(
                         f"VolumeSnapshot {snapshot_id} on Harvester is not ready", "repeat the same call"
                     )
-                return max(found.snapshot.size, MIN_BYTES), found.storage_class
+                return _Content(max(found.snapshot.size, MIN_BYTES), found.storage_class, found.volume_mode)
             case VolumeSource(volume_id):
                 claim = await self._get_claim(volume_id)
-                return max(claim.volume.size, MIN_BYTES), claim.storage_class
+                _require_made_by_csi(claim.is_listed, self._claim_ref(volume_id), "cloned")
+                return _Content(max(claim.volume.size, MIN_BYTES), claim.storage_class, claim.volume_mode)
             case None:
-                return MIN_BYTES, ""
+                return _Content()
 
-    async def _modes(self, storage_class: str, wanted: VolumeRequest) -> ClaimModes:
+    async def _modes(self, storage_class: str, wanted: VolumeRequest, source_mode: str) -> ClaimModes:
+        """`source_mode` is that of what the volume is made of, and is kept: its bytes mean nothing in the other; "" for none."""
         modes = LONGHORN
         if storage_class:
             ref = STORAGE_CLASS.ref(storage_class)
             with requesting(f"read {ref}"):
                 try:
-                    modes = read_storage_class(await self._client.get(ref)).modes
+                    with not_found_as(ref, self._unknown_class(storage_class, wanted)):
+                        modes = read_storage_class(await self._client.get(ref)).modes
                 except Forbidden:
                     pass  # roles of older releases; Longhorn's then
-                except NotFound:
-                    raise self._unknown_class(storage_class, wanted) from None
         mode = wanted.parameters.get(names.HOST_VOLUME_MODE)
+        if source_mode:
+            if mode and mode != source_mode.lower():
+                raise UnknownParameter(
+                    f"parameters[{names.HOST_VOLUME_MODE}]",
+                    f"it is {mode!r}, and what the volume is to be made of has volumeMode {source_mode} on Harvester",
+                    "use a StorageClass with the same hostVolumeMode, or without one",
+                )
+            return replace(modes, volume=source_mode)
         return replace(modes, volume="Filesystem") if mode == "filesystem" else modes
 
     def _unknown_class(self, storage_class: str, wanted: VolumeRequest) -> InvalidArgument:
@@ -172,18 +207,15 @@ class HarvesterVolumes:
 
     async def delete(self, volume_id: str) -> None:
         claim = await self._get_claim(volume_id)
-        self._require_own(claim.guest_uid, f"PersistentVolumeClaim {volume_id}")
+        _require_made_by_csi(claim.is_listed, self._claim_ref(volume_id), "deleted")
         await self.state.wait_for_sync()
         nodes = self.state.nodes_with(volume_id)
         if nodes:
             raise VolumeInUse(volume_id, nodes, "deleted")
         ref = self._claim_ref(volume_id)
         if not claim.is_deleting:
-            with requesting(f"delete {ref}"):
-                try:
-                    await self._client.delete(ref, uid=claim.uid)
-                except NotFound:
-                    raise VolumeNotFound(volume_id) from None
+            with requesting(f"delete {ref}"), not_found_as(ref, VolumeNotFound(volume_id)):
+                await self._client.delete(ref, uid=claim.uid)
         await self.state.wait_until(
             lambda: f"{ref} on Harvester to be gone (being deleted)" if self.state.claim(volume_id) else ""
         )
@@ -194,6 +226,7 @@ class HarvesterVolumes:
         return self._seen(claim)
 
     async def list_volumes(self) -> Sequence[Volume]:
+        await self._wait_for_guest()
         await self.state.wait_for_sync()
         listed = [one for one in self.state.claims.values() if one.is_listed and not one.is_deleting]
         nodes = self.state.nodes_ready()
@@ -219,10 +252,11 @@ class HarvesterVolumes:
         size = max(choose_size(wanted), claim.requested) if wanted.required > claim.volume.size else 0
         if size > claim.requested:
             await self._wait_until_bound(volume_id)
-            with requesting(f"expand {self._claim_ref(volume_id)}"):
-                change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
+            ref = self._claim_ref(volume_id)
+            change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
+            with requesting(f"expand {ref}"):
                 try:
-                    await self._client.patch(self._claim_ref(volume_id), change)
+                    await self._client.patch(ref, change)
                 except NotFound:
                     raise VolumeNotFound(volume_id) from None
         if size:
@@ -263,6 +297,12 @@ class HarvesterVolumes:
         if not is_object_name(node_id):
             raise NodeNotFound(node_id)
         claim = await self._get_claim(volume_id)
+        if not is_volume_id(volume_id):
+            raise FailedPrecondition(
+                f"{self._claim_ref(volume_id)} on Harvester cannot be a disk: the name of one has at most 63 characters "
+                "and no dot",
+                "copy it to a claim with such a name",
+            )
         if claim.is_deleting:
             raise FailedPrecondition(
                 f"{self._claim_ref(volume_id)} on Harvester is being deleted", "use another volume"
@@ -370,7 +410,11 @@ class HarvesterVolumes:
     async def ensure_detached(self, volume_id: str, node_id: str) -> None:
         if not is_volume_id(volume_id) or (node_id and not is_object_name(node_id)):
             return
+        await self._wait_for_guest()
         await self.state.wait_for_sync()
+        claim = self.state.claim(volume_id) or await self._find_claim(volume_id)
+        if claim is not None:
+            self._require_own(claim.guest_uid, self._claim_ref(volume_id))
         for node in [node_id] if node_id else self.state.nodes_with(volume_id):
             await self._detach(volume_id, node)
 
@@ -433,6 +477,7 @@ class HarvesterVolumes:
                 made = await self._client.create(VOLUME_SNAPSHOT, raw, self._options.namespace)
             except AlreadyExists:
                 found = await self._get_host_snapshot(name)
+                _require_made_by_csi(found.is_listed, self._snapshot_ref(name), "taken for a snapshot")
                 raise SnapshotExists(self._sized(found, claim)) from None
         return self._sized(read_snapshot(made), claim)
 
@@ -444,20 +489,18 @@ class HarvesterVolumes:
         if parse_backup_handle(snapshot_id):
             raise BackupKept(snapshot_id)
         found = await self._get_host_snapshot(snapshot_id)
-        self._require_own(found.guest_uid, f"VolumeSnapshot {snapshot_id}")
+        _require_made_by_csi(found.is_listed, self._snapshot_ref(snapshot_id), "deleted")
         if found.is_deleting:
             return
-        ref = VOLUME_SNAPSHOT.ref(snapshot_id, self._options.namespace)
-        with requesting(f"delete {ref}"):
-            try:
-                await self._client.delete(ref, uid=found.uid)
-            except NotFound:
-                raise SnapshotNotFound(snapshot_id) from None
+        ref = self._snapshot_ref(snapshot_id)
+        with requesting(f"delete {ref}"), not_found_as(ref, SnapshotNotFound(snapshot_id)):
+            await self._client.delete(ref, uid=found.uid)
 
     async def get_snapshot(self, snapshot_id: str) -> Snapshot:
         return (await self._get_host_snapshot(snapshot_id)).snapshot
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
+        await self._wait_for_guest()
         with requesting(f"list VolumeSnapshots in namespace {self._options.namespace}"):
             raws = await self._client.list(VOLUME_SNAPSHOT, self._options.namespace)
         found = map(read_snapshot, raws)
@@ -467,12 +510,18 @@ class HarvesterVolumes:
     async def _get_host_snapshot(self, snapshot_id: str) -> HostSnapshot:
         if parse_backup_handle(snapshot_id) or not is_object_name(snapshot_id):
             raise SnapshotNotFound(snapshot_id)
-        ref = VOLUME_SNAPSHOT.ref(snapshot_id, self._options.namespace)
+        await self._wait_for_guest()
+        ref = self._snapshot_ref(snapshot_id)
         with requesting(f"read {ref}"):
             raw = await self._client.find(ref)
         if raw is None:
             raise SnapshotNotFound(snapshot_id, f" in namespace {self._options.namespace} on Harvester")
-        return read_snapshot(raw)
+        found = read_snapshot(raw)
+        self._require_own(found.guest_uid, ref)
+        return found
+
+    def _snapshot_ref(self, name: str) -> ObjectRef:
+        return VOLUME_SNAPSHOT.ref(name, self._options.namespace)
 
     # --- claims -----------------------------------------------------------------------------------------------------
 
@@ -480,24 +529,48 @@ class HarvesterVolumes:
         return PVC.ref(name, self._options.namespace)
 
     async def _get_claim(self, volume_id: str) -> Claim:
-        """The claim as it is now. Raises VolumeNotFound."""
-        if not is_volume_id(volume_id):
+        """The claim as it is now. Raises VolumeNotFound, and FailedPrecondition where another guest cluster made it."""
+        if not is_object_name(volume_id):
             raise VolumeNotFound(volume_id)
-        ref = self._claim_ref(volume_id)
+        found = await self._find_claim(volume_id)
+        if found is None:
+            raise VolumeNotFound(volume_id, f" in namespace {self._options.namespace} on Harvester")
+        return found
+
+    async def _find_claim(self, name: str) -> Claim | None:
+        await self._wait_for_guest()
+        ref = self._claim_ref(name)
         waits_for(f"an answer of Harvester about {ref}")
         with requesting(f"read {ref}"):
             raw = await self._client.find(ref)
         if raw is None:
-            raise VolumeNotFound(volume_id, f" in namespace {self._options.namespace} on Harvester")
-        return read_claim(raw)
+            return None
+        found = read_claim(raw)
+        self._require_own(found.guest_uid, ref)
+        return found
+
+    async def _wait_for_guest(self) -> None:
+        """Return once it is known which guest cluster this is: until then another's volumes could not be told from its own."""
+        if not self._guest_is_known.is_set():
+            waits_for("the uid of this guest cluster, from its Service default/kubernetes")
+            await self._guest_is_known.wait()
 
     def _is_own(self, guest_uid: str) -> bool:
         """Whether it is this guest cluster's, or, as all that the Go driver made, no guest cluster's in particular."""
         return not guest_uid or not self._options.guest_uid or guest_uid == self._options.guest_uid
 
-    def _require_own(self, guest_uid: str, what: str) -> None:
+    def _require_own(self, guest_uid: str, ref: ObjectRef) -> None:
         if not self._is_own(guest_uid):
             raise FailedPrecondition(
-                f"{what} on Harvester was made by the guest cluster with uid {guest_uid}, not by this one",
-                "delete it from there, or on Harvester",
+                f"{ref} on Harvester was made by the guest cluster with uid {guest_uid}, not by this one",
+                f"use it from there; if it is this one's, annotate it with {GUEST_UID}={self._options.guest_uid}",
             )
+
+
+def _require_made_by_csi(is_listed: bool, ref: ObjectRef, done: str) -> None:
+    """Raises FailedPrecondition for an object that was made on Harvester for another purpose."""
+    if not is_listed:
+        raise FailedPrecondition(
+            f"{ref} on Harvester was not made by a CSI driver, so it is not {done}",
+            "do this on Harvester, by hand",
+        )

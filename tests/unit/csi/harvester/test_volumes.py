@@ -214,7 +214,7 @@ def test_a_machine_s_own_disk_is_neither_attached_nor_detached():
         ]
         assert claims == [own]
         assert await rig.volumes.list_volumes() == []
-        with pytest.raises(VolumeInUse):
+        with pytest.raises(FailedPrecondition, match="was not made by a CSI driver"):
             await rig.volumes.delete(own)
 
     live(story)
