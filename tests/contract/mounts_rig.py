@@ -134,6 +134,24 @@ class LinuxRig:
         ]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
+    def cut(self, volume: VolumeDevice, size: int) -> None:
+        """Reads beyond `size` bytes fail, as of a disk with unreadable sectors."""
+        disk = self._disks[volume.volume_id]
+        os.truncate(disk.file, size)
+        subprocess.run(["blockdev", "--flushbufs", disk.path], check=True)
+
+    def exchange(self, volume: VolumeDevice, other: VolumeDevice, size: int) -> None:
+        """Once, after the volume's disk was found and before it is opened: another volume's disk has taken its place."""
+        opened = self.mounts._opened
+
+        def exchanged(*args: Any) -> Any:
+            del self.mounts._opened  # type: ignore[attr-defined]
+            self.detach(volume)
+            self.attach(other, size, "ext4")
+            return opened(*args)
+
+        self.mounts._opened = exchanged  # type: ignore[method-assign]
+
     def resize(self, volume: VolumeDevice, size: int) -> None:
         self._disks[volume.volume_id].resize(size)
 

@@ -11,6 +11,7 @@ _GET_FREE = 0x4C82
 _CONFIGURE = 0x4C0A
 _SET_CAPACITY = 0x4C07
 _AUTOCLEAR = 4
+_BLKROSET = 0x125D
 # loop_config: the file, a block size, loop_info64 (whose flags are at byte 52), and room.
 _CONFIG = struct.Struct("=II 52xI 176x 64x")
 _ATTEMPTS = 50
@@ -38,6 +39,8 @@ class LoopDevice:
         fcntl.ioctl(self._descriptor, _SET_CAPACITY)
 
     def close(self) -> None:
+        # The kernel keeps this flag for whoever has the number next.
+        fcntl.ioctl(self._descriptor, _BLKROSET, struct.pack("i", 0))
         os.close(self._descriptor)
 
 

@@ -1,8 +1,9 @@
 """What is on a block device, and how filesystems are made, checked and grown: commands and readings, nothing is run here.
 
 `blkid -p` decides whether a device is blank: its exit code 2, as for Kubernetes' own mounts. Whatever type it names, of a
-filesystem or of a partition table, is never formatted. Neither is a device of which it names nothing and whose beginning is
-not all zero: something is there that blkid does not know, such as a database of a volume in block mode.
+filesystem or of a partition table, is never formatted. Neither is a device of which it names nothing and that is not zero
+wherever it is sampled: something is there that blkid does not know, such as a database of a volume in block mode, or a
+filesystem that has lost its beginning.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# How much of a device has to be zero for it to count as blank.
-BLANK_BYTES = 1 << 20
+MIB = 1 << 20
+# What has to be zero for a device to count as blank: its beginning, its end, and samples between. ext keeps copies of its
+# superblock at these groups of 128 MiB; the parts of XFS, four or more of one size, begin at even samples.
+_BLANK_BEGINNING, _BLANK_END, _BLANK_SAMPLE = 16 * MIB, MIB, 64 << 10
+_EXT_GROUP = 128 * MIB
+_EXT_COPIES = (1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343)
+_EVEN_SAMPLES = 64
+_BLOCK = 4096
 _EXT_MAGIC = 0xEF53
 _EXT_SUPERBLOCK = 1024
 _EXT_64BIT = 0x80
@@ -74,6 +81,15 @@ def grow_command(fs_type: str, device: str, path: str) -> tuple[str, ...] | None
     if fs_type.startswith("ext"):
         return ("resize2fs", device)
     return ("xfs_growfs", "-d", path) if fs_type == "xfs" else None
+
+
+def blank_regions(size: int) -> list[tuple[int, int]]:
+    """What to read of a device of `size` bytes, as offsets and lengths, to tell whether it is blank."""
+    copies = [group * _EXT_GROUP for group in _EXT_COPIES]
+    even = [size * number // _EVEN_SAMPLES & -_BLOCK for number in range(1, _EVEN_SAMPLES)]
+    samples = sorted({offset for offset in copies + even if _BLANK_BEGINNING <= offset < size - _BLANK_END})
+    regions = [(0, _BLANK_BEGINNING), *((offset, _BLANK_SAMPLE) for offset in samples)]
+    return [*regions, (max(size - _BLANK_END, 0), _BLANK_END)]
 
 
 def is_unfinished(content: Content, superblock: bytes) -> bool:

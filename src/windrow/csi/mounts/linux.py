@@ -94,7 +94,9 @@ class LinuxMounts:
         mounted = find_mount(self._mounts(), path)
         if mounted is None:
             paths.ensure_directory(path)
-            async with self._locked(device) as lock:
+            async with self._opened(volume, device) as lock:
+                await self._lock(device, lock)
+                await self._set_read_only(device, lock, read_only=False)
                 fs_type = await self._prepare(volume, device, mount.fs_type, options, lock)
                 await self._mount(device, path, fs_type, options)
             mounted = find_mount(self._mounts(), path)
@@ -154,23 +156,38 @@ class LinuxMounts:
     ) -> None:
         device = await self._find(volume)
         target = paths.resolve(target)
-        mounts = self._mounts()
-        mounted = find_mount(mounts, target)
-        if exclusive:
-            same = [one for one in mounts if one.fs_type == "devtmpfs" and one.root == f"/{device.name}"]
-            _expect_nowhere_else(f"volume {volume.volume_id}", same, target)
-        if mounted is None:
-            self._records.remove(volume.volume_id)  # from now on others write to the disk
-            paths.ensure_file(target)
-            await self._bind(device.path, target, None, read_only=read_only)
-            return
-        found = os.lstat(target)
-        if not stat.S_ISBLK(found.st_mode) or found.st_rdev != os.stat(device.path).st_rdev:
-            raise MountConflict(
-                f"{target} has {mounted.source} mounted, not the disk of volume {volume.volume_id}",
-                "unmount it on the node",
+        async with self._opened(volume, device) as descriptor:
+            mounts = self._mounts()
+            mounted, same = find_mount(mounts, target), _block_mounts(mounts, device)
+            if exclusive:
+                _expect_nowhere_else(f"volume {volume.volume_id}", same, target)
+            _expect_one_mode(volume, same, target, read_only=read_only)
+            if mounted is None:
+                await self._bind_block(volume, device, target, descriptor, read_only=read_only)
+                return
+            found = os.lstat(target)
+            if not stat.S_ISBLK(found.st_mode) or found.st_rdev != os.fstat(descriptor).st_rdev:
+                raise MountConflict(
+                    f"{target} has {mounted.source} mounted, not the disk of volume {volume.volume_id}",
+                    "unmount it on the node",
+                )
+            await self._settle_mode(target, mounted, read_only=read_only)
+            await self._set_read_only(device, descriptor, read_only=read_only)
+
+    async def _bind_block(
+        self, volume: VolumeDevice, device: Device, target: str, descriptor: int, *, read_only: bool
+    ) -> None:
+        mounts, number = self._mounts(), _number(device)
+        if read_only:  # it would be so for a filesystem, too, that is mounted writable
+            _expect_nowhere_else(
+                f"volume {volume.volume_id}", [one for one in mounts if one.device == number]
             )
-        await self._settle_mode(target, mounted, read_only=read_only)
+        if not _block_mounts(mounts, device):
+            await self._lock(device, descriptor)  # an mkfs that outlived its driver has it
+        self._records.remove(volume.volume_id)  # from now on others write to the disk
+        await self._set_read_only(device, descriptor, read_only=read_only)
+        paths.ensure_file(target)
+        await self._bind(device.path, target, None, read_only=read_only)
 
     async def unpublish(self, target: str) -> None:
         target = paths.resolve(target)
@@ -229,24 +246,45 @@ class LinuxMounts:
         return await self._calls.run(f"size of {path}", _PROBE_TIMEOUT, lambda: syscalls.device_size(path))
 
     @asynccontextmanager
-    async def _locked(self, device: Device) -> AsyncIterator[int]:
-        """The descriptor that has the lock. Raises DeviceBusy."""
-        descriptor = os.open(device.path, os.O_RDONLY | os.O_CLOEXEC)
+    async def _opened(self, volume: VolumeDevice, device: Device) -> AsyncIterator[int]:
+        """A descriptor of the disk, which is proven to be the volume's once more: while it is open, no other disk gets its
+        name and number. Raises DeviceMismatch."""
+        changed = DeviceMismatch(
+            f"volume {volume.volume_id}: {device.path} is no longer its disk",
+            "repeat the call: the disk is looked for again",
+        )
         try:
-            for delay in (*_LOCK_DELAYS, None):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if delay is None:
-                        raise DeviceBusy(
-                            f"{device.path} is locked by another program",
-                            "an mkfs or fsck may still run: repeat the call",
-                        ) from error
-                    await sleep(self._clock, timedelta(seconds=delay))
+            descriptor = os.open(device.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise changed from error
+        try:
+            if (
+                self._find_now(volume) != device
+                or os.fstat(descriptor).st_rdev != os.stat(device.path).st_rdev
+            ):
+                raise changed
             yield descriptor
         finally:
             os.close(descriptor)
+
+    async def _lock(self, device: Device, descriptor: int) -> None:
+        """Raises DeviceBusy."""
+        for delay in (*_LOCK_DELAYS, None):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if delay is None:
+                    raise DeviceBusy(
+                        f"{device.path} is locked by another program",
+                        "an mkfs or fsck may still run: repeat the call",
+                    ) from error
+                await sleep(self._clock, timedelta(seconds=delay))
+
+    async def _set_read_only(self, device: Device, descriptor: int, *, read_only: bool) -> None:
+        await self._syscall(
+            f"read-only flag of {device.path}", lambda: syscalls.set_device_read_only(descriptor, read_only)
+        )
 
     # Filesystems
 
@@ -255,6 +293,8 @@ class LinuxMounts:
     ) -> str:
         """The type of the filesystem on the device, after it was made or checked where that is due."""
         number, read_only = _number(device), bool(options.flags & MS_RDONLY)
+        published = _block_mounts(self._mounts(), device)
+        _expect_nowhere_else(f"the block device of volume {volume.volume_id}", published)
         used = next((one for one in self._mounts() if one.device == number), None)
         if used is not None:
             # Mounted elsewhere on the node, as by the Go driver: neither mkfs nor fsck may touch it.
@@ -281,17 +321,24 @@ class LinuxMounts:
         Content that is recognised takes the record away: from then on it would only vouch for a filesystem that was lost.
         """
         probed = await run_command(self._clock, filesystems.probe_command(device.path), _PROBE_TIMEOUT)
-        beginning = await self._read(device, filesystems.BLANK_BYTES)
+        beginning = await self._read(device, 0, filesystems.SUPERBLOCK_BYTES)
         content = filesystems.parse_probe(probed.output) if probed.code == 0 else filesystems.Content()
         match probed.code:
             case code if code == _BLKID_NOTHING:
-                return content, _is_zero(beginning) or self._records.has(formatting)
+                return content, self._records.has(formatting) or await self._is_blank(device)
             case 0 if filesystems.is_unfinished(content, beginning) and self._records.has(formatting):
                 return content, True
             case code if code in (0, _BLKID_AMBIGUOUS):
                 self._records.remove(formatting.volume_id)
                 return content, False
         raise ToolFailed(f"cannot probe {device.path}: blkid: {probed.reason}", "see the node's kernel log")
+
+    async def _is_blank(self, device: Device) -> bool:
+        for offset, length in filesystems.blank_regions(await self._size(device.path)):
+            found = await self._read(device, offset, length)
+            if found.count(0) != len(found):
+                return False
+        return True
 
     async def _make(self, fs_type: str, device: Device, formatting: Formatting, lock: int) -> str:
         if fs_type not in FILESYSTEMS:
@@ -315,7 +362,7 @@ class LinuxMounts:
     async def _forget_untouched(self, device: Device, formatting: Formatting) -> None:
         """After an mkfs that failed before its first write there is nothing that the record would have to explain."""
         with suppress(errors.CsiError, OSError):  # the failure of mkfs is what is reported
-            if _is_zero(await self._read(device, filesystems.BLANK_BYTES)):
+            if await self._is_blank(device):
                 self._records.remove(formatting.volume_id)
 
     async def _check(self, fs_type: str, device: Device, lock: int) -> None:
@@ -337,7 +384,7 @@ class LinuxMounts:
                 "see mountinfo on the node",
             )
         size = await self._size(device.path)
-        superblock = await self._read(device, filesystems.SUPERBLOCK_BYTES)
+        superblock = await self._read(device, 0, filesystems.SUPERBLOCK_BYTES)
         command = filesystems.grow_command(mounted.fs_type, device.path, path)
         if (
             mounted.read_only
@@ -353,12 +400,16 @@ class LinuxMounts:
             )
         return size
 
-    async def _read(self, device: Device, size: int) -> bytes:
-        def read() -> bytes:
-            with open(device.path, "rb", buffering=0) as file:
-                return file.read(size)
-
-        return await self._calls.run(f"read of {device.path}", _PROBE_TIMEOUT, read)
+    async def _read(self, device: Device, offset: int, size: int) -> bytes:
+        what = f"read of {device.path}"
+        try:
+            return await self._calls.run(
+                what, _PROBE_TIMEOUT, lambda: syscalls.read_device(device.path, offset, size)
+            )
+        except OSError as error:
+            raise ToolFailed(
+                f"{what} at {offset}: {error.strerror}", "see the node's kernel log for the disk"
+            ) from error
 
     # Mounts
 
@@ -442,8 +493,20 @@ def _number(device: Device) -> tuple[int, int]:
     return os.major(number), os.minor(number)
 
 
-def _is_zero(data: bytes) -> bool:
-    return data.count(0) == len(data)
+def _block_mounts(mounts: Sequence[Mount], device: Device) -> list[Mount]:
+    """Where the disk is published as a block device: mounts of its node in /dev."""
+    root = f"/{device.name}"
+    return [one for one in mounts if one.fs_type in ("devtmpfs", "tmpfs") and one.root == root]
+
+
+def _expect_one_mode(volume: VolumeDevice, mounts: Sequence[Mount], target: str, *, read_only: bool) -> None:
+    others = [one for one in mounts if not one.path.endswith(target) and ("ro" in one.options) != read_only]
+    if others:
+        found = "writable" if read_only else "read-only"
+        raise MountConflict(
+            f"volume {volume.volume_id} is published {found} at {others[0].path}",
+            "a block device is writable for all pods of a node or for none: end the pod that has it otherwise",
+        )
 
 
 def _is_block(path: str, mounted: Mount) -> bool:

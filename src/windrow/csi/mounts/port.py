@@ -117,7 +117,8 @@ class Mounts(Protocol):
     async def stage(self, volume: VolumeDevice, path: str, mount: FilesystemMount) -> None:
         """Mount the volume's filesystem at `path`, and grow it to the size of its disk.
 
-        A filesystem is made only where the disk is proven blank and is to be mounted writable. A clean check precedes a
+        A filesystem is made only where the disk is proven blank and is to be mounted writable, and nothing is mounted while
+        pods have the disk as a block device: PublishedElsewhere. A clean check precedes a
         writable mount of ext3 and ext4. Raises DeviceNotFound, DeviceMismatch, DeviceBusy, ForeignFilesystem,
         DamagedFilesystem, MountConflict, UnsafePath, InvalidArgument for flags, ToolFailed.
         """
@@ -153,7 +154,8 @@ class Mounts(Protocol):
     ) -> None:
         """Bind-mount the volume's block device at `target`, a file made here, once.
 
-        Raises DeviceNotFound, DeviceMismatch, MountConflict, PublishedElsewhere, UnsafePath, ToolFailed.
+        The device is writable for all its targets or for none: MountConflict where another target has it in the other mode,
+        and PublishedElsewhere where it is to be read-only and its filesystem is mounted. Raises DeviceNotFound, DeviceMismatch, MountConflict, PublishedElsewhere, UnsafePath, ToolFailed.
         """
         ...
 

@@ -1,11 +1,16 @@
-"""mount(2), umount2(2) and the size of a block device. All raise OSError with the kernel's error number, and may block."""
+"""mount(2), umount2(2), and what block devices answer. All raise OSError with the kernel's error number, and may block."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import os
+import struct
 
 UMOUNT_NOFOLLOW = 8
+_BLKROSET, _BLKROGET = 0x125D, 0x125E
+_INT = struct.Struct("i")
 
 
 def mount(source: str, target: str, fs_type: str, flags: int, data: str = "") -> None:
@@ -40,3 +45,26 @@ def device_size(device: str) -> int:
         return os.lseek(descriptor, 0, os.SEEK_END)
     finally:
         os.close(descriptor)
+
+
+def read_device(device: str, offset: int, size: int) -> bytes:
+    """Bytes of a block device, up to its end; a short read is continued, so that an error never looks like the end."""
+    descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces, left = [], min(size, os.lseek(descriptor, 0, os.SEEK_END) - offset)
+        while left > 0:
+            piece = os.pread(descriptor, left, offset)
+            if not piece:
+                raise OSError(errno.EIO, f"it ends {left} bytes early", device)
+            pieces.append(piece)
+            offset, left = offset + len(piece), left - len(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(descriptor)
+
+
+def set_device_read_only(descriptor: int, read_only: bool) -> None:
+    """Whether nothing can write to the block device, at whatever path; a disk that is read-only by itself stays so."""
+    (found,) = _INT.unpack(fcntl.ioctl(descriptor, _BLKROGET, _INT.pack(0)))
+    if bool(found) != read_only:
+        fcntl.ioctl(descriptor, _BLKROSET, _INT.pack(read_only))

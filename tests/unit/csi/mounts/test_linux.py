@@ -18,6 +18,8 @@ from windrow.csi.mounts.port import (
     DeviceMismatch,
     FilesystemMount,
     ForeignFilesystem,
+    MountConflict,
+    PublishedElsewhere,
     ToolFailed,
     VolumeDevice,
 )
@@ -343,3 +345,131 @@ async def test_a_link_of_another_disk_is_not_believed(rig, staging, tmp_path):
         await rig.mounts.stage(LOGS, staging, EXT4)
 
     assert await rig.content(DATA) == ""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path.resolve() / "pod")
+
+
+@pytest.mark.parametrize("offset", [MIB, 40 * MIB, SIZE - 4096])
+async def test_a_disk_with_data_behind_a_zero_beginning_is_not_formatted(rig, staging, offset):
+    await rig.attach(DATA, SIZE)
+    await rig.write_raw(DATA, offset, b"rows of a database")
+
+    with pytest.raises(ForeignFilesystem, match="unknown kind"):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+    assert await rig.read_raw(DATA, offset, 4) == b"rows"
+
+
+async def test_a_filesystem_that_lost_its_beginning_is_not_made_again(rig, staging):
+    await rig.attach(DATA, 400 * MIB, "ext4")
+    await rig.write_raw(DATA, 0, b"\0" * 16 * MIB)
+
+    with pytest.raises(ForeignFilesystem, match="unknown kind"):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+
+async def test_a_disk_that_cannot_be_read_is_not_blank(rig, staging):
+    await rig.attach(DATA, SIZE)
+    await rig.cut(DATA, 512 * 1024)
+
+    with pytest.raises(ToolFailed, match="read of /"):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+    assert await rig.content(DATA) == ""
+
+
+@pytest.mark.parametrize("content", ["", "ext4"])
+async def test_a_disk_that_pods_have_as_a_block_device_is_neither_formatted_nor_mounted(
+    rig, staging, target, content
+):
+    await rig.attach(DATA, SIZE, content)
+    await rig.mounts.publish_block(DATA, target, read_only=False)
+
+    with pytest.raises(PublishedElsewhere, match=target):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+    assert await rig.content(DATA) == content
+    assert await rig.mounted(staging) == []
+
+
+async def test_a_disk_whose_filesystem_is_mounted_is_not_made_read_only(rig, staging, target):
+    await rig.attach(DATA, SIZE)
+    await rig.mounts.stage(DATA, staging, EXT4)
+
+    with pytest.raises(PublishedElsewhere, match=staging):
+        await rig.mounts.publish_block(DATA, target, read_only=True)
+
+    assert not exists(target)
+
+
+async def test_a_block_device_is_not_published_while_another_program_has_its_lock(rig, target):
+    await rig.attach(DATA, SIZE)
+    await rig.hold_lock(DATA, "30")
+
+    with pytest.raises(DeviceBusy):
+        await rig.mounts.publish_block(DATA, target, read_only=False)
+
+    assert not exists(target)
+
+
+@pytest.mark.parametrize("published", [("ro",), ("rw", "ro"), ("ro", "ro")])
+async def test_nothing_is_written_to_a_block_device_that_is_published_read_only(rig, target, published):
+    await rig.attach(DATA, SIZE)
+    for mode in published:
+        await rig.mounts.publish_block(DATA, target, read_only=mode == "ro")
+
+    assert await rig.mounted(target) == ["ro"]
+    with pytest.raises(AssertionError, match=r"PermissionError|Read-only"):
+        await rig.write_raw(DATA, 4096, b"overwritten")
+
+
+async def test_a_block_device_is_writable_again_after_it_was_read_only(rig, staging, target):
+    await rig.attach(DATA, SIZE)
+    await rig.mounts.publish_block(DATA, target, read_only=True)
+    await rig.mounts.unpublish(target)
+
+    await rig.mounts.publish_block(DATA, target, read_only=False)
+    await rig.write_raw(DATA, 4096, bytes(4))
+    await rig.mounts.unpublish(target)
+
+    await rig.mounts.publish_block(DATA, target, read_only=True)
+    await rig.mounts.unpublish(target)
+    await rig.mounts.stage(DATA, staging, EXT4)
+    assert await rig.mounted(staging) == ["rw"]
+
+
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_block_device_is_read_only_for_all_pods_or_for_none(rig, target, first):
+    await rig.attach(DATA, SIZE)
+    await rig.mounts.publish_block(DATA, target, read_only=first)
+    await rig.mounts.publish_block(DATA, f"{target}2", read_only=first)
+
+    for path in (f"{target}3", target):
+        with pytest.raises(MountConflict, match=target):
+            await rig.mounts.publish_block(DATA, path, read_only=not first)
+
+    assert not exists(f"{target}3")
+    assert await rig.mounted(target) == ["ro" if first else "rw"]
+
+
+async def test_a_disk_that_was_exchanged_before_it_was_opened_is_not_mounted(rig, staging):
+    await rig.attach(DATA, SIZE)
+    await rig.exchange(DATA, LOGS, SIZE)
+
+    with pytest.raises(DeviceMismatch, match="no longer"):
+        await rig.mounts.stage(DATA, staging, EXT4)
+
+    assert await rig.mounted(staging) == []
+
+
+async def test_a_disk_that_was_exchanged_before_it_was_opened_is_not_published(rig, target):
+    await rig.attach(DATA, SIZE)
+    await rig.exchange(DATA, LOGS, SIZE)
+
+    with pytest.raises(DeviceMismatch, match="no longer"):
+        await rig.mounts.publish_block(DATA, target, read_only=False)
+
+    assert not exists(target)

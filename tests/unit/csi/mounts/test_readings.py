@@ -10,7 +10,9 @@ import pytest
 from windrow.csi.errors import InvalidArgument
 from windrow.csi.mounts import mountinfo, options
 from windrow.csi.mounts.filesystems import (
+    MIB,
     Content,
+    blank_regions,
     check_command,
     grow_command,
     is_unfinished,
@@ -235,3 +237,33 @@ def test_a_block_size_that_cannot_be_is_taken_as_the_largest_that_can():
     assert needs_growth("ext4", ext_superblock(1, 6), 2 << 16)
     assert needs_growth("ext4", ext_superblock(1, 60), 2 << 16)
     assert not needs_growth("ext4", ext_superblock(1, 60), (2 << 16) - 1)
+
+
+def test_a_device_is_blank_by_its_beginning_its_end_and_samples_between():
+    size = 10 << 30
+    regions = blank_regions(size)
+
+    assert regions[0] == (0, 16 * MIB)
+    assert regions[-1] == (size - MIB, MIB)
+    samples = dict(regions[1:-1])
+    # Copies of the superblock of ext, and the parts of XFS.
+    for offset in (128 * MIB, 384 * MIB, 49 * 128 * MIB, size // 4, size // 2, size // 4 * 3):
+        assert samples[offset] == 64 << 10
+    assert sum(length for _, length in regions) < 32 * MIB
+
+
+def test_samples_begin_at_blocks_of_the_device():
+    assert all(offset % 4096 == 0 for offset, _ in blank_regions((1 << 40) + 4096))
+
+
+def test_little_of_a_large_device_is_read():
+    assert len(blank_regions(1 << 46)) < 100
+
+
+@pytest.mark.parametrize("size", [0, 512, MIB, 16 * MIB, 17 * MIB])
+def test_a_small_device_is_read_whole(size):
+    regions = blank_regions(size)
+
+    assert all(offset >= 0 for offset, _ in regions)
+    read = {part for offset, length in regions for part in range(offset // 512, (offset + length) // 512)}
+    assert read >= set(range(size // 512))
