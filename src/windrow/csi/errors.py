@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from windrow.core.errors import UserError
 
+# How much of an error's text is logged and sent: gRPC carries it in a header.
+MAX_MESSAGE = 2000
+
+
+def printable(text: str) -> str:
+    """The beginning of a text from outside, for a log: what steers a terminal, or ends a line, is escaped."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:MAX_MESSAGE])[:MAX_MESSAGE]
+
 
 class CsiError(UserError):
     """The base. Raised as such it is a defect of ours."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from windrow.csi.errors import Aborted
+from windrow.csi.errors import Aborted, printable
 from windrow.csi.waits import waits_for
 
 T = TypeVar("T")
@@ -60,5 +60,5 @@ class VolumeOperations:
         if volume_id not in self._abandoned:
             return
         self._abandoned.discard(volume_id)
-        outcome = "was cancelled" if task.cancelled() else str(task.exception() or "is done")
+        outcome = "was cancelled" if task.cancelled() else printable(str(task.exception() or "is done"))
         self._log.info("%s of volume %r: %s", task.get_name(), volume_id[:_SHOWN], outcome)

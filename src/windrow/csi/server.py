@@ -10,7 +10,8 @@ What holds for each call, whatever implements it:
 * One line is logged for each call that failed, and at DEBUG for each other: the method, the ids, how long. Of a request
   nothing else is logged: secrets and contexts never appear.
 
-The socket is a file of mode 0600. One that is left of a process before is removed; a file that is no socket is not.
+The socket is a file of mode 0600. It takes the place of one that is left of a process before, or that a process has which
+is about to end; that one leaves it alone then. A file that is no socket is not replaced.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import ip_address
@@ -34,8 +36,9 @@ from windrow.core.clock import Clock, sleep
 from windrow.core.errors import UserError
 from windrow.core.wait import run_until
 from windrow.csi import errors
+from windrow.csi.errors import printable
 from windrow.csi.waits import begin_call
-from windrow.protocols.csi.services import SERVICES, Serve, methods_of, rpc_handler
+from windrow.protocols.csi.services import IDENTITY, SERVICES, Serve, methods_of, rpc_handler
 
 # The code of each kind of error; a narrower error has that of its nearest base.
 STATUS_CODES: Mapping[type[errors.CsiError], grpc.StatusCode] = {
@@ -59,9 +62,9 @@ ANSWER_MARGIN = timedelta(milliseconds=300)
 # What the call may still do in that time: it is cancelled, and cleans up.
 STOP_GRACE_S = 5.0
 MAX_REQUEST_BYTES = 1 << 20
+# Calls at once, those of Identity not counted: a driver with much to do is alive, and a probe has to find that.
 MAX_CALLS = 512
-# How much of an error's text is sent: gRPC carries it in a header.
-MAX_MESSAGE = 2000
+_MAX_PROBES = 64
 # The fields of requests that are logged: names and ids, nothing that could hold a secret.
 _LOGGED = ("name", "volume_id", "node_id", "source_volume_id", "snapshot_id")
 _MAX_LOGGED = 128
@@ -132,17 +135,18 @@ async def serving(
     `services` has the implementation of each service by its name (`protocols.csi.services`). At the end calls that run have
     `STOP_GRACE_S` to finish; a socket file is removed. Raises CannotServe.
     """
-    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS + _MAX_PROBES)
     barrier = _Barrier(clock, log)
     for service, implementation in services.items():
         server.add_generic_rpc_handlers((rpc_handler(service, barrier.served(service, implementation)),))
     bound = _bind(server, endpoint)
+    socket = _file_id(bound.path) if isinstance(bound, UnixEndpoint) else None
     await server.start()
     try:
         yield bound
     finally:
         await server.stop(STOP_GRACE_S)
-        if isinstance(bound, UnixEndpoint):
+        if isinstance(bound, UnixEndpoint) and _file_id(bound.path) == socket:
             with suppress(OSError):
                 os.unlink(bound.path)
 
@@ -155,29 +159,36 @@ def _bind(server: grpc.aio.Server, endpoint: Endpoint) -> Endpoint:
             raise CannotServe(
                 f"cannot listen at {endpoint.host}:{endpoint.port}", "choose another port"
             ) from error
-    _remove_old_socket(endpoint.path)
-    before = os.umask(0o177)
-    try:
-        server.add_insecure_port(f"unix://{endpoint.path}")
-    except RuntimeError as error:
-        raise CannotServe(
-            f"cannot listen at {endpoint.path}",
-            "its folder has to exist and be writable, and the path may have 107 characters",
-        ) from error
-    finally:
-        os.umask(before)
+    _bind_unix(server, endpoint.path)
     return endpoint
 
 
-def _remove_old_socket(path: str) -> None:
-    try:
-        is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
-    except OSError:
-        return
-    if not is_socket:
+def _bind_unix(server: grpc.aio.Server, path: str) -> None:
+    """gRPC removes at its end whatever has the name that it bound, so it binds another one, which is then given this name."""
+    if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise CannotServe(f"{path} exists and is no socket", "remove it, or choose another --endpoint")
-    with suppress(OSError):
-        os.unlink(path)
+    before = os.umask(0o177)
+    try:
+        os.umask(0o077)
+        with tempfile.TemporaryDirectory(prefix=".", dir=os.path.dirname(path)) as folder:
+            os.umask(0o177)
+            server.add_insecure_port(f"unix://{folder}/s")
+            os.replace(f"{folder}/s", path)
+    except (RuntimeError, OSError) as error:
+        raise CannotServe(
+            f"cannot listen at {path}",
+            "its folder has to exist and be writable, and its path may have 95 characters",
+        ) from error
+    finally:
+        os.umask(before)
+
+
+def _file_id(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class _Barrier:
@@ -186,20 +197,38 @@ class _Barrier:
     def __init__(self, clock: Clock, log: logging.Logger) -> None:
         self._clock = clock
         self._log = log
+        self._running = 0
 
     def served(self, service: str, implementation: object) -> dict[str, Serve]:
         """The methods that the implementation has."""
         assert service in SERVICES
         found = ((name, getattr(implementation, name, None)) for name in methods_of(service))
-        return {name: self._guard(name, method) for name, method in found if method is not None}
+        admit = nullcontext if service == IDENTITY else self._admitted
+        return {name: self._guard(name, method, admit) for name, method in found if method is not None}
 
-    def _guard(self, name: str, method: Callable[[Any], Awaitable[Message]]) -> Serve:
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        if self._running >= MAX_CALLS:
+            raise errors.Unavailable(f"{MAX_CALLS} calls are under way", "repeat the same call later")
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+
+    def _guard(
+        self,
+        name: str,
+        method: Callable[[Any], Awaitable[Message]],
+        admit: Callable[[], AbstractContextManager[None]],
+    ) -> Serve:
         async def serve(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
             began = self._clock.monotonic()
             try:
-                response = await self._in_time(method, request, context.time_remaining())
+                with admit():
+                    response = await self._in_time(method, request, context.time_remaining())
             except errors.CsiError as error:
-                code, text = status_code(error), str(error)
+                code, text = status_code(error), printable(str(error))
                 self._log.warning("%s: %s: %s", _describe(name, request), code.name, text)
             except asyncio.CancelledError:
                 self._log.info("%s: its caller has gone", _describe(name, request))
@@ -236,7 +265,8 @@ class _OutOfTime(Exception):
 
 
 async def _refuse(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, text: str) -> Never:
-    await context.abort(code, text[:MAX_MESSAGE])
+    # Of a byte beyond ASCII gRPC makes three in a header that may have 8 KiB.
+    await context.abort(code, text.encode()[: errors.MAX_MESSAGE].decode(errors="ignore"))
     raise AssertionError("abort() raises")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from windrow.app.clock import SystemClock
 from windrow.core.clock import Clock
-from windrow.csi import errors
+from windrow.csi import errors, server
 from windrow.csi.server import (
     CALL_TIMEOUT,
     STATUS_CODES,
@@ -201,6 +202,85 @@ async def test_a_socket_of_a_killed_process_is_replaced(tmp_path: Path):
         left.bind(str(tmp_path / "csi.sock"))
     async with client_of(tmp_path, IDENTITY, Identity(lambda: None)) as client:
         await probe(client)
+
+
+async def test_the_socket_of_the_next_process_is_left_alone(tmp_path: Path):
+    async with AsyncExitStack() as before:
+        await before.enter_async_context(client_of(tmp_path, IDENTITY, Identity(lambda: None)))
+        async with client_of(tmp_path, IDENTITY, Identity(lambda: None)):
+            await before.aclose()
+            async with grpc.aio.insecure_channel(f"unix://{tmp_path}/csi.sock") as channel:
+                await probe(ServiceClient(channel, IDENTITY))
+            assert os.listdir(tmp_path) == ["csi.sock"]
+
+
+class WaitingController:
+    """Each call waits until its test has ended."""
+
+    async def DeleteVolume(self, request: csi.DeleteVolumeRequest) -> csi.DeleteVolumeResponse:
+        if request.volume_id == "wait":
+            await asyncio.Event().wait()
+        return csi.DeleteVolumeResponse()
+
+
+async def test_a_driver_with_many_calls_refuses_more_and_answers_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "MAX_CALLS", 2)
+    monkeypatch.setattr(server, "_MAX_PROBES", 4)
+    endpoint = UnixEndpoint(str(tmp_path / "csi.sock"))
+    services = {IDENTITY: Identity(lambda: None), CONTROLLER: WaitingController()}
+    async with (
+        serving(endpoint, services, SystemClock(), LOG),
+        grpc.aio.insecure_channel(f"unix://{endpoint.path}") as channel,
+    ):
+
+        async def delete(volume_id: str) -> None:
+            request = csi.DeleteVolumeRequest(volume_id=volume_id)
+            await ServiceClient(channel, CONTROLLER).call(request, csi.DeleteVolumeResponse, timeout_s=30)
+
+        waiting = [asyncio.create_task(delete("wait")) for _ in range(2)]
+        refused = await _first_refusal(delete)
+        await probe(ServiceClient(channel, IDENTITY))
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        while await _refusal(delete) is not None:  # until the server has seen that the callers have gone
+            pass
+
+    assert refused.code() == grpc.StatusCode.UNAVAILABLE
+    assert refused.details() == "2 calls are under way; repeat the same call later"
+
+
+async def _first_refusal(delete: Callable[[str], Awaitable[None]]) -> grpc.aio.AioRpcError:
+    """Once the calls before have arrived."""
+    while True:
+        if (refused := await _refusal(delete)) is not None:
+            return refused
+
+
+async def _refusal(delete: Callable[[str], Awaitable[None]]) -> grpc.aio.AioRpcError | None:
+    try:
+        await delete("v")
+    except grpc.aio.AioRpcError as error:
+        return error
+    return None
+
+
+async def test_what_an_error_quotes_is_logged_and_sent_without_what_steers_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    error = errors.NotFound("nothing is at /a\x1b[2J\nDeleteVolume: OK " + "é" * 5000, "look")
+    async with client_of(tmp_path, IDENTITY, Identity(raising(error))) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as answered:
+            await probe(client)
+
+    (logged,) = (record.getMessage() for record in caplog.records if record.name == LOG.name)
+    sent = answered.value.details() or ""
+    assert logged.startswith(f"Probe: NOT_FOUND: {sent}")
+    assert len(logged) < 2100
+    assert sent.startswith(r"nothing is at /a\x1b[2J\nDeleteVolume: OK é")
+    assert errors.MAX_MESSAGE - 1 <= len(sent.encode()) <= errors.MAX_MESSAGE
 
 
 async def test_a_file_that_is_no_socket_is_kept(tmp_path: Path):
