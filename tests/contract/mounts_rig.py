@@ -29,7 +29,7 @@ from windrow.csi.mounts.devices import Device, DeviceTree
 from windrow.csi.mounts.formatting import Formatting, FormattingRecords
 from windrow.csi.mounts.linux import LinuxMounts
 from windrow.csi.mounts.mountinfo import parse_mountinfo
-from windrow.csi.mounts.port import VolumeDevice
+from windrow.csi.mounts.port import FilesystemMount, VolumeDevice
 
 _LENGTH = struct.Struct(">I")
 _NAMESPACE = ("unshare", "--mount", "--propagation", "private", "--")
@@ -161,6 +161,15 @@ class LinuxRig:
         subprocess.Popen(["flock", "--no-fork", path, "sleep", seconds])
         while subprocess.run(["flock", "-n", path, "true"], check=False).returncode == 0:
             pass
+
+    async def stage_both(self, one: VolumeDevice, other: VolumeDevice, path: str) -> list[str]:
+        """Two volumes at one path at once: the names of the errors."""
+        calls = [self.mounts.stage(volume, path, FilesystemMount("ext4")) for volume in (one, other)]
+        return [type(found).__name__ for found in await asyncio.gather(*calls, return_exceptions=True)]
+
+    def mount_tmpfs(self, path: str) -> None:
+        os.makedirs(path)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=True)
 
     def mount_by_go(self, volume: VolumeDevice, target: str) -> None:
         """The filesystem is mounted at the target directly, as the Go driver does it."""

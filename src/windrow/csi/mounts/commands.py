@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from windrow.core.clock import Clock, sleep
 from windrow.core.wait import run_until
@@ -22,6 +22,7 @@ _ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin
 # How much of a program's output is kept: the end, where the reason is.
 _KEPT_BYTES = 16384
 _SHOWN = 300
+_HINT = "see the node's kernel log for the disk or the server behind it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +86,44 @@ class BlockingCalls:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._running: set[str] = set()
+        self._running: dict[str, asyncio.Future[Any]] = {}
+        self._late: set[str] = set()
 
     async def run(self, subject: str, timeout: timedelta, call: Callable[[], T]) -> T:
         """The result of `call`. Raises what it raises, or NotAnswering."""
-        hint = "see the node's kernel log for the disk or the server behind it"
         if subject in self._running:
-            raise NotAnswering(f"{subject} has still not answered an earlier call", hint)
+            raise NotAnswering(f"{subject} has still not answered an earlier call", _HINT)
+        return await self._answer(subject, timeout, self._start(subject, call))
+
+    async def read(self, subject: str, timeout: timedelta, call: Callable[[], T]) -> T:
+        """As `run`, for a call that changes nothing and is the same for all of its subject: they share one answer."""
+        if subject in self._late:
+            raise NotAnswering(f"{subject} has still not answered an earlier call", _HINT)
+        running: asyncio.Future[T] = self._running.get(subject) or self._start(subject, call)
+        return await self._answer(subject, timeout, running)
+
+    async def _answer(self, subject: str, timeout: timedelta, running: asyncio.Future[T]) -> T:
+        late = NotAnswering(f"{subject} has not answered within {timeout}", _HINT)
+        try:
+            return await run_until(asyncio.shield(running), sleep(self._clock, timeout), late)
+        except NotAnswering as error:
+            if error is late and not running.done():
+                self._late.add(subject)
+            raise
+
+    def _start(self, subject: str, call: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        running: asyncio.Future[T] = loop.create_future()
+        # Read once, so that nothing is logged where all callers have gone.
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def resolve(result: T | None, error: BaseException | None) -> None:
-            self._running.discard(subject)
-            if answer.done():
-                return
+            del self._running[subject]
+            self._late.discard(subject)
             if error is not None:
-                answer.set_exception(error)
+                running.set_exception(error)
             else:
-                answer.set_result(result)  # type: ignore[arg-type]
+                running.set_result(result)  # type: ignore[arg-type]
 
         def work() -> None:
             result, failure = None, None
@@ -113,7 +134,6 @@ class BlockingCalls:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(resolve, result, failure)
 
-        self._running.add(subject)
+        self._running[subject] = running
         Thread(target=work, name=f"blocking {subject}", daemon=True).start()
-        late = NotAnswering(f"{subject} has not answered within {timeout}", hint)
-        return await run_until(answer, sleep(self._clock, timeout), late)
+        return running

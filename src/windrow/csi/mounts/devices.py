@@ -101,7 +101,17 @@ class DeviceTree:
         if not _PVC.fullmatch(volume_id):
             return set()
         # A serial of its own says that another program attached it, and as what.
-        return {name for link, name in self._links() if link.endswith(volume_id) and not self._serial(name)}
+        linked = {name for link, name in self._links() if link.endswith(volume_id)}
+        return {name for name in linked if not self._serial(name) and self._may_be_called(name, volume_id)}
+
+    def _may_be_called(self, name: str, volume_id: str) -> bool:
+        """Whether the disk's own designators (page 0x83), of which udev made its link, hold the id; True where the kernel
+        has none."""
+        try:
+            page = _read_bytes(self.sys / "class/block" / name / "device/vpd_pg83")
+        except OSError:
+            return True
+        return volume_id.encode() in page
 
     def _disks(self) -> list[str]:
         try:

@@ -11,8 +11,8 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -44,6 +44,7 @@ from windrow.csi.mounts.port import (
     NotMounted,
     PublishedElsewhere,
     ToolFailed,
+    UnsafePath,
     Usage,
     VolumeDevice,
     VolumeStats,
@@ -82,6 +83,7 @@ class LinuxMounts:
         self._records = FormattingRecords(folder)
         self._devices = devices or DeviceTree()
         self._calls = BlockingCalls(clock)
+        self._paths: set[str] = set()
 
     async def find(self, volume: VolumeDevice) -> str:
         return (await self._find(volume)).path
@@ -89,6 +91,10 @@ class LinuxMounts:
     async def stage(self, volume: VolumeDevice, path: str, mount: FilesystemMount) -> None:
         options = _options_of(mount)
         path = paths.resolve(path)
+        with self._claimed(path):
+            await self._stage(volume, path, mount.fs_type, options)
+
+    async def _stage(self, volume: VolumeDevice, path: str, fs_type: str, options: MountOptions) -> None:
         device = await self._find(volume)
         number = _number(device)
         mounted = find_mount(self._mounts(), path)
@@ -97,8 +103,8 @@ class LinuxMounts:
             async with self._opened(volume, device) as lock:
                 await self._lock(device, lock)
                 await self._set_read_only(device, lock, read_only=False)
-                fs_type = await self._prepare(volume, device, mount.fs_type, options, lock)
-                await self._mount(device, path, fs_type, options)
+                found = await self._prepare(volume, device, fs_type, options, lock)
+                await self._mount(device, path, found, options)
             mounted = find_mount(self._mounts(), path)
         if mounted is None or mounted.device != number:
             raise MountConflict(
@@ -108,6 +114,17 @@ class LinuxMounts:
         self._records.remove(volume.volume_id)
         _expect_mode(mounted, options, path)
         await self._grow(mounted, path)
+
+    @contextmanager
+    def _claimed(self, path: str) -> Iterator[None]:
+        """Calls for other volumes at the same path wait for this one: each would find nothing mounted. Raises DeviceBusy."""
+        if path in self._paths:
+            raise DeviceBusy(f"{path}: a call for another volume works there", "repeat the same call")
+        self._paths.add(path)
+        try:
+            yield
+        finally:
+            self._paths.discard(path)
 
     async def unstage(self, path: str) -> None:
         path = paths.resolve(path)
@@ -142,7 +159,8 @@ class LinuxMounts:
             _expect_nowhere_else(f"volume {volume.volume_id}", same, staging, target)
         if mounted is None:
             paths.ensure_directory(target)
-            await self._bind(staging, target, staged, read_only=read_only)
+            with self._claimed(target):
+                await self._bind(staging, target, staged, read_only=read_only)
             return
         if (mounted.device, mounted.root) != (staged.device, staged.root):
             raise MountConflict(
@@ -163,7 +181,8 @@ class LinuxMounts:
                 _expect_nowhere_else(f"volume {volume.volume_id}", same, target)
             _expect_one_mode(volume, same, target, read_only=read_only)
             if mounted is None:
-                await self._bind_block(volume, device, target, descriptor, read_only=read_only)
+                with self._claimed(target):
+                    await self._bind_block(volume, device, target, descriptor, read_only=read_only)
                 return
             found = os.lstat(target)
             if not stat.S_ISBLK(found.st_mode) or found.st_rdev != os.fstat(descriptor).st_rdev:
@@ -207,7 +226,7 @@ class LinuxMounts:
         if _is_block(path, mounted):
             total = await self._size(path)
             return VolumeStats(Usage(total, 0, total))
-        found = await self._calls.run(f"statfs {path}", STATS_TIMEOUT, lambda: os.statvfs(path))
+        found = await self._calls.read(f"statfs {path}", STATS_TIMEOUT, lambda: os.statvfs(path))
         unit = found.f_frsize
         capacity = Usage(
             found.f_blocks * unit, found.f_bavail * unit, (found.f_blocks - found.f_bfree) * unit
@@ -243,7 +262,7 @@ class LinuxMounts:
         return device if device is not None and self._devices.is_device(device) else None
 
     async def _size(self, path: str) -> int:
-        return await self._calls.run(f"size of {path}", _PROBE_TIMEOUT, lambda: syscalls.device_size(path))
+        return await self._calls.read(f"size of {path}", _PROBE_TIMEOUT, lambda: syscalls.device_size(path))
 
     @asynccontextmanager
     async def _opened(self, volume: VolumeDevice, device: Device) -> AsyncIterator[int]:
@@ -472,8 +491,14 @@ class LinuxMounts:
 
     async def _unmount_all(self, path: str) -> None:
         for _ in range(_MAX_STACKED):
-            if find_mount(self._mounts(), path) is None:
+            mounted = find_mount(self._mounts(), path)
+            if mounted is None:
                 return
+            if not _is_volume(path, mounted):
+                raise UnsafePath(
+                    f"{path} has {mounted.fs_type} mounted, which is no volume",
+                    "unmount it on the node, if it may go",
+                )
             await self._syscall(f"unmount of {path}", lambda: syscalls.unmount(path))
         raise DeviceBusy(f"{path} still has mounts after {_MAX_STACKED} were taken away", "repeat the call")
 
@@ -491,6 +516,11 @@ class LinuxMounts:
 def _number(device: Device) -> tuple[int, int]:
     number = os.stat(device.path).st_rdev
     return os.major(number), os.minor(number)
+
+
+def _is_volume(path: str, mounted: Mount) -> bool:
+    """Whether it can be what this driver or the Go driver mounted; filesystems that are on no disk have the major number 0."""
+    return mounted.device[0] != 0 or mounted.fs_type.startswith("nfs") or _is_block(path, mounted)
 
 
 def _block_mounts(mounts: Sequence[Mount], device: Device) -> list[Mount]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from windrow.csi.mounts.port import UnsafePath
 
 # As the kernel's own limit.
 _MAX_LINKS = 40
+# Far more than kubelet's, and few enough for programs that go down level by level.
+_MAX_LEVELS = 256
 _DIRECTORY_MODE = 0o750
 _FILE_MODE = 0o600
+# There is nothing at the path, and in the last two cases nothing can be.
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def resolve(path: str) -> str:
@@ -22,6 +27,8 @@ def resolve(path: str) -> str:
     user. What does not exist is left as it is.
     """
     parent, name = os.path.split(path)
+    if parent.count("/") > _MAX_LEVELS:
+        raise UnsafePath(f"{path[:100]}… has more than {_MAX_LEVELS} levels", "give a path of fewer levels")
     return os.path.join(_resolve_directory(parent), name)
 
 
@@ -55,22 +62,44 @@ def _components(path: str) -> list[str]:
 
 def ensure_directory(path: str) -> None:
     """A directory at `path`, made with those above it where there is none. Raises UnsafePath where something else is there."""
-    os.makedirs(os.path.dirname(path), _DIRECTORY_MODE, exist_ok=True)
-    try:
-        os.mkdir(path, _DIRECTORY_MODE)
-    except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise UnsafePath(f"{path} exists and is no directory", "remove it") from None
+    with _usable(path):
+        _ensure_parents(path)
+        try:
+            os.mkdir(path, _DIRECTORY_MODE)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                raise UnsafePath(f"{path} exists and is no directory", "remove it") from None
 
 
 def ensure_file(path: str) -> None:
     """An empty file at `path`. Raises UnsafePath where something else is there."""
-    os.makedirs(os.path.dirname(path), _DIRECTORY_MODE, exist_ok=True)
+    with _usable(path):
+        _ensure_parents(path)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE))
+        except FileExistsError:
+            if not _is_empty_file(path):
+                raise UnsafePath(f"{path} exists and is no empty file", "remove it") from None
+
+
+@contextmanager
+def _usable(path: str) -> Iterator[None]:
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE))
-    except FileExistsError:
-        if not _is_empty_file(path):
-            raise UnsafePath(f"{path} exists and is no empty file", "remove it") from None
+        yield
+    except OSError as error:
+        raise UnsafePath(
+            f"{path} cannot be made: {error.strerror}", "see what is on the way there on the node"
+        ) from error
+
+
+def _ensure_parents(path: str) -> None:
+    missing, parent = [], os.path.dirname(path)
+    while not os.path.isdir(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    for one in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(one, _DIRECTORY_MODE)
 
 
 def remove_empty(path: str) -> None:
@@ -82,9 +111,9 @@ def remove_empty(path: str) -> None:
             os.unlink(path)
         else:
             raise UnsafePath(f"{path} is neither a directory nor an empty file", "remove it")
-    except FileNotFoundError:
-        return
     except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return
         raise UnsafePath(
             f"{path} cannot be removed, nothing is mounted there: {error.strerror}",
             "look at what was written into it while no volume was mounted, and remove it",

@@ -138,6 +138,20 @@ def test_a_disk_of_the_go_driver_is_found_by_the_whole_volume_id(computer):
     assert computer.found(BY_GO) == "sdb"
 
 
+def test_a_link_against_the_designators_of_its_disk_is_stale(computer):
+    computer.add("sdb")
+    computer.add("sdc")
+    computer.link(f"scsi-0QEMU_QEMU_HARDDISK_drive-ua-pvc-{UUID}", "sdb")
+    page = b"\0\x83\0\x36\2\0\0\x32drive-ua-pvc-"
+    (computer.block / "sdb/device/vpd_pg83").write_bytes(page + OTHER.encode())
+
+    assert computer.found(BY_GO) is None
+
+    (computer.block / "sdb/device/vpd_pg83").write_bytes(page + UUID.encode())
+
+    assert computer.found(BY_GO) == "sdb"
+
+
 def test_an_id_of_another_form_is_never_looked_for_by_name(computer):
     computer.add("sdb")
     computer.link("scsi-0QEMU_QEMU_HARDDISK_drive-ua-vol-10", "sdb")

@@ -21,6 +21,7 @@ from windrow.csi.mounts.port import (
     MountConflict,
     PublishedElsewhere,
     ToolFailed,
+    UnsafePath,
     VolumeDevice,
 )
 
@@ -473,3 +474,22 @@ async def test_a_disk_that_was_exchanged_before_it_was_opened_is_not_published(r
         await rig.mounts.publish_block(DATA, target, read_only=False)
 
     assert not exists(target)
+
+
+async def test_of_two_volumes_at_one_path_one_is_told_to_come_again(rig, staging):
+    await rig.attach(DATA, SIZE)
+    await rig.attach(LOGS, SIZE)
+
+    assert await rig.stage_both(DATA, LOGS, staging) == ["NoneType", "DeviceBusy"]
+    assert await rig.mounted(staging) == ["rw"]
+
+
+async def test_a_mount_that_is_no_volume_is_not_taken_away(rig, target):
+    await rig.mount_tmpfs(target)
+
+    with pytest.raises(UnsafePath, match="tmpfs"):
+        await rig.mounts.unpublish(target)
+    with pytest.raises(UnsafePath, match="tmpfs"):
+        await rig.mounts.unstage(target)
+
+    assert await rig.mounted(target) == ["rw"]

@@ -156,6 +156,25 @@ def test_only_what_is_empty_is_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["full", "link", "pipe"]
 
 
+@pytest.mark.parametrize("end", ["a" * 300, "file/x", "file/x/y"])
+def test_a_path_that_cannot_be_is_refused_and_has_nothing_to_remove(tmp_path, end):
+    (tmp_path / "file").write_text("text")
+    path = f"{tmp_path}/{end}"
+
+    for ensure in (paths.ensure_directory, paths.ensure_file):
+        with pytest.raises(UnsafePath, match="cannot be made"):
+            ensure(paths.resolve(path))
+    paths.remove_empty(path)
+
+    assert (tmp_path / "file").read_text() == "text"
+
+
+def test_a_path_of_very_many_levels_is_refused():
+    assert paths.resolve("/d" * 257) == "/d" * 257
+    with pytest.raises(UnsafePath, match="levels"):
+        paths.resolve("/d" * 258)
+
+
 def test_an_opened_path_stays_what_it_was(tmp_path):
     (tmp_path / "target").mkdir()
     with paths.opened(f"{tmp_path}/target") as name:
@@ -240,6 +259,34 @@ async def test_a_call_that_hangs_is_given_up_and_not_made_again_meanwhile():
             break
         except NotAnswering:
             await asyncio.sleep(0)
+
+
+async def test_readings_of_one_subject_share_one_answer():
+    calls, answers, made = BlockingCalls(SystemClock()), threading.Event(), []
+
+    def read() -> int:
+        made.append(1)
+        answers.wait()
+        return 7
+
+    first = asyncio.create_task(calls.read("statfs /a", MINUTE, read))
+    others = [asyncio.create_task(calls.read("statfs /a", MINUTE, read)) for _ in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()  # a caller that goes takes no answer from the others
+    answers.set()
+
+    assert await asyncio.gather(*others) == [7, 7, 7]
+    assert made == [1]
+    assert await calls.read("statfs /a", MINUTE, lambda: 8) == 8
+
+
+async def test_a_reading_that_is_late_is_not_waited_for_again():
+    calls, answers = BlockingCalls(SystemClock()), threading.Event()
+    with pytest.raises(NotAnswering, match="within"):
+        await calls.read("statfs /a", MOMENT, answers.wait)
+    with pytest.raises(NotAnswering, match="an earlier call"):
+        await calls.read("statfs /a", MINUTE, answers.wait)
+    answers.set()
 
 
 async def test_an_error_of_a_blocking_call_is_raised():
