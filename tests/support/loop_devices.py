@@ -39,7 +39,7 @@ class LoopDevice:
         fcntl.ioctl(self._descriptor, _SET_CAPACITY)
 
     def close(self) -> None:
-        # The kernel keeps this flag for whoever has the number next.
+        # The kernel keeps this flag with the number, for the next device that has it.
         fcntl.ioctl(self._descriptor, _BLKROSET, struct.pack("i", 0))
         os.close(self._descriptor)
 
