@@ -138,7 +138,9 @@ def manifest() -> str:
         "`tests/`. *no effect*: it is accepted and kept, for this reason; where it is set, `windrow check`, `windrow apply`,\n"
         "`status.warnings` and the condition `Accepted` (reason `ValidWithWarnings`) say so. *refused*: a Cluster that sets it\n"
         "is not built. A field that stands in neither table is unknown and refused, too.\n\n"
-        "`[]` is each item of a list, `*` each key of a map; a row stands for all fields below it that have no row of their own.\n",
+        "`[]` is each item of a list, `*` each key of a map; a row stands for all fields below it that have no row of their own.\n\n"
+        "A pool's `labels` and `taints` are given to machines when they are made: after a change, Nodes that exist keep\n"
+        "theirs, which `windrow apply` and `windrow check` say.\n",
     ]
     cluster = crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     config = harvester_config_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

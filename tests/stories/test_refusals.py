@@ -288,13 +288,13 @@ def test_a_running_cluster_keeps_what_its_servers_share_and_new_ones_join_with_i
             assert (accepted.status, ready.status) == ("False", "True")
             assert accepted.message.splitlines() == [
                 "service-cidr is '10.143.0.0/16', and the cluster began with '10.43.0.0/16': its services have their "
-                "addresses of it; write service-cidr: 10.43.0.0/16 again, with which machines are made meanwhile; another "
+                "addresses of it; write service-cidr: 10.43.0.0/16 again: new machines are made with it until then; another "
                 "value needs a new Cluster",
                 "cluster-domain is 'orchard.local', and the cluster began with 'fruit.local': the names of its services end "
-                "with it; write cluster-domain: fruit.local again, with which machines are made meanwhile; another value needs "
+                "with it; write cluster-domain: fruit.local again: new machines are made with it until then; another value needs "
                 "a new Cluster",
                 "disable-kube-proxy is 'true', and the cluster began with 'false': servers compare it, and one with another "
-                "value does not join; write disable-kube-proxy: false again, with which machines are made meanwhile; another "
+                "value does not join; write disable-kube-proxy: false again: new machines are made with it until then; another "
                 "value needs a new Cluster",
             ]
             assert changed["status"]["immutableConfig"]["machineGlobalConfig"] == {

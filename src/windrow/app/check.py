@@ -6,6 +6,7 @@ machines are checked on Harvester as before they are created, where there is a c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,8 @@ from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, 
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import ProblemCollector
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
+from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of, read_options
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.manifest.supported_fields import HARVESTER_CONFIG_FIELDS, check_annotations
@@ -34,8 +36,9 @@ from windrow.clusters.api.references import (
     list_grants,
     read_allowed_namespaces,
 )
-from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
+from windrow.clusters.bootstrap_data import check_bootstrap, find_config_hashes, sample_machine_spec
 from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
+from windrow.clusters.plan.pools import compare_machines
 from windrow.clusters.sources.endpoint_pools import check_all_pools, list_claims
 from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.versions import compare_versions, list_problems
@@ -46,7 +49,7 @@ from windrow.harvester.connection import describe_credential
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
-from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, uid_of
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, objects_at, uid_of
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ObjectRef
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.machines.static_addresses import find_pool_problems
@@ -111,11 +114,13 @@ async def run(
         api = Client(sockets.connect(manager)) if manager is not None else None
         configs: list[Raw] = []
         running: list[Raw] = []
+        existing: list[Machine] = []
         driver_for_kind: ResolveDriver = assume_driver
         try:
             if api is not None:
                 configs, driver_for_kind = await read_existing(api, documents)
                 running = await read_running(api, documents)
+                existing = await read_machines(api, running)
         except Unreachable:
             if not harvester:
                 assert manager is not None
@@ -143,10 +148,10 @@ async def run(
             if api is None:
                 return await check_all_pools(machines.get_client, access, cluster)
             try:
-                existing = await api.find(CLUSTER.ref(cluster.name, cluster.namespace))
+                recorded = await api.find(CLUSTER.ref(cluster.name, cluster.namespace))
             except Forbidden:  # so it is not known which claims are its own
                 return await check_all_pools(machines.get_client, access, cluster)
-            uid = uid_of(existing) if existing is not None else ""
+            uid = uid_of(recorded) if recorded is not None else ""
             return await check_all_pools(machines.get_client, access, cluster, await list_claims(api), uid)
 
         return await check(
@@ -154,6 +159,7 @@ async def run(
             configs,
             machines,
             running=running,
+            existing=existing,
             single_credential=bool(harvester),
             driver_for_kind=driver_for_kind,
             fields_of=partial(read_credential_fields, api) if api is not None else None,
@@ -195,6 +201,19 @@ async def read_running(api: Client, documents: Sequence[Raw]) -> list[Raw]:
     return found
 
 
+async def read_machines(api: Client, running: Sequence[Raw]) -> list[Machine]:
+    """The Machines of the existing Clusters that are not being deleted, as far as this account may read them."""
+    uids = {uid_of(raw) for raw in running}
+    found: list[Machine] = []
+    for namespace in sorted({namespace_of(raw) for raw in running}):
+        try:
+            every = await api.list(MACHINE, namespace)
+        except Forbidden:
+            continue
+        found += [read_machine(raw) for raw in every if not is_deleting(raw)]
+    return [machine for machine in found if machine.cluster_uid in uids]
+
+
 def assume_driver(kind: str) -> str | Problem:
     """The driver that the kind is named after: for checks without a management API."""
     if kind != HARVESTER_CONFIG.kind and kind.lower() == HARVESTER_CONFIG.kind.lower():
@@ -217,6 +236,7 @@ async def check(
     not_asked: str = "neither --harvester nor a management API is given",
     *,
     running: Sequence[Raw] = (),
+    existing: Sequence[Machine] = (),
     single_credential: bool = False,
     driver_for_kind: ResolveDriver = assume_driver,
     fields_of: ReadFields | None = None,
@@ -227,7 +247,8 @@ async def check(
     matrix: SupportMatrix | None = None,
 ) -> list[CheckResult]:
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
-    `running` are existing Clusters: what they have begun with, a document of their name cannot change.
+    `running` are existing Clusters: what they have begun with, a document of their name cannot change. `existing` are their
+    Machines: which of them a document deletes, and which are not as it asks, is a warning.
     Without `machines`, nothing is checked on Harvester; `single_credential`: it is used for every pool. Configs of other
     kinds than HarvesterConfig are not checked; of these the credential is read with `fields_of`, unless it is a document.
     Secrets that the Cluster names are documents, or are read with `find_secret`: those of other namespaces must allow the
@@ -259,6 +280,10 @@ async def check(
         ]
         refused = {one.field for one in problems if one.severity == "error"}
         problems += [one for one in find_mistyped_fields(raw) if one.field not in refused]
+        place = f"{cluster.namespace}:{cluster.name}"
+        before = next((one for one in running if _credential_of(one) == place), None)
+        if before is not None and not any(one.severity == "error" for one in problems):
+            problems += list_effects(before, cluster, existing)
         has_credential = single_credential or not any(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )
@@ -313,6 +338,48 @@ async def check(
         if found:
             results.append(CheckResult(namespace_of(raw), name_of(raw), tuple(found), kind=str(raw["kind"])))
     return results
+
+
+def list_effects(before: Raw, cluster: Cluster, existing: Sequence[Machine]) -> list[Problem]:
+    """What the cluster asks for now deletes of the Machines of the Cluster as it is, and what it does not change of them."""
+    machines = [one for one in existing if one.cluster_uid == uid_of(before)]
+    where = "spec.rkeConfig.machinePools"
+    names = {str(pool.get("name")) for pool in objects_at(cluster.raw, "spec", "rkeConfig", "machinePools")}
+    lost = Counter(machine.pool for machine in machines if machine.pool not in names)
+    found = [
+        Problem(
+            f"{count} machine{'s' * (count != 1)} of pool {name} will be deleted: the manifest has no pool of this name",
+            "keep the pool, with its name, to keep its machines: a pool that is renamed is a new one",
+            where,
+            "warning",
+        )
+        for name, count in sorted(lost.items())
+    ]
+    running = cluster.recorded.version
+    hashes = find_config_hashes(cluster, running) if running else {}
+    hint = "existing machines change in a later release; new ones are made as asked, except for the version"
+    for sentence in compare_machines(cluster, running, machines, hashes):
+        found.append(Problem(f"not yet: {sentence}", hint, where, "warning"))
+    return found + _list_node_changes(before, cluster, machines)
+
+
+def _list_node_changes(before: Raw, cluster: Cluster, machines: Sequence[Machine]) -> list[Problem]:
+    """The pools with machines whose labels or taints of Nodes are others now."""
+    were = {str(pool.get("name")): pool for pool in objects_at(before, "spec", "rkeConfig", "machinePools")}
+    found = []
+    for pool in objects_at(cluster.raw, "spec", "rkeConfig", "machinePools"):
+        name = str(pool.get("name"))
+        was, own = were.get(name), sum(machine.pool == name for machine in machines)
+        if was is None or not own:
+            continue
+        if changed := [
+            key for key in ("labels", "taints") if (pool.get(key) or None) != (was.get(key) or None)
+        ]:
+            count = f"{own} machine{'s' * (own != 1)}"
+            message = f"{' and '.join(changed)} of pool {name} changed: the Nodes of its {count} keep theirs"
+            hint = "machines that are made from now on get them; change existing Nodes with kubectl"
+            found.append(Problem(message, hint, "spec.rkeConfig.machinePools", "warning"))
+    return found
 
 
 def _is_misspelt(problem: Problem, meant: Set[str]) -> bool:

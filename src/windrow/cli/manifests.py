@@ -98,7 +98,7 @@ def _hint_for_kind(raw: Raw) -> str:
 
 
 def _read_file(name: str, context: CliContext) -> list[Raw]:
-    from windrow.core.formats.yaml import NotYaml, load_all
+    from windrow.core.formats.yaml import NotYaml, load_unique
 
     shown = "standard input" if name == "-" else name
     try:
@@ -106,7 +106,7 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
             text = limit_text(context.stdin.read(MAX_TEXT_FILE + 1), shown)
         else:
             text = read_text_file(context.cwd / name, name)
-        found = load_all(text)
+        found = load_unique(text)
     except UnicodeDecodeError as error:
         raise not_utf8(shown) from error
     except NotYaml as error:

@@ -284,6 +284,62 @@ def test_apply_knows_the_configs_that_are_there_already(windrow: Windrow, orchar
     assert windrow("apply", "-f", "alone.yaml").code == exit_codes.OK
 
 
+def test_apply_refuses_a_key_that_is_written_twice(windrow: Windrow, manager: Manager, tmp_path: Path):
+    (tmp_path / "odd.yaml").write_text(MANIFEST.replace("quantity: 2", "quantity: 2\n        quantity: 5"))
+
+    answer = windrow("apply", "-f", "odd.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert "has the key 'quantity', which its mapping has in line" in answer.err
+    assert answer.out == ""
+
+
+@pytest.mark.parametrize("command", ["apply", "check"])
+def test_what_a_change_does_to_machines_that_exist_is_told(
+    windrow: Windrow, orchard: Manager, tmp_path: Path, command: str
+):
+    async def work(api: LoopbackClient) -> None:
+        uid = (await api.get(ORCHARD))["metadata"]["uid"]
+        spec = {"clusterName": "orchard", "clusterUID": uid, "roles": ["worker"], "options": {}}
+        spec |= {"credential": "fleet-default:cc", "version": "v1.34.7+rke2r1"}
+        for name, pool, owner in [("a", "workers", uid), ("b", "workers", uid), ("c", "workers", "other")]:
+            raw = new_object(MACHINE, name, "fleet-default", spec=spec | {"pool": pool, "clusterUID": owner})
+            await api.create(MACHINE, raw)
+
+    orchard.do(work)
+    text = (tmp_path / "cluster.yaml").read_text()
+    for name, old, new in [
+        ("renamed", "name: workers", "name: agents"),
+        ("tainted", "name: workers", "name: workers\n        taints: [{key: a, effect: NoSchedule}]"),
+    ]:
+        assert old in text
+        (tmp_path / f"{name}.yaml").write_text(text.replace(old, new))
+
+    told = {name: windrow(command, "-f", f"{name}.yaml") for name in ("tainted", "renamed")}
+
+    shown = {name: " ".join(f"{one.out} {one.err}".split()) for name, one in told.items()}
+    assert (
+        "warning taints of pool workers changed: the Nodes of its 2 machines keep theirs" in shown["tainted"]
+    )
+    assert "will be deleted" not in shown["tainted"]
+    assert (
+        "warning 2 machines of pool workers will be deleted: the manifest has no pool of this name"
+        in shown["renamed"]
+    )
+
+
+@pytest.mark.parametrize("command", ["apply", "check"])
+def test_a_change_that_is_not_carried_out_yet_is_told_as_status_tells_it(
+    windrow: Windrow, orchard: Manager, command: str
+):
+    orchard.do(report({"version": "v1.33.1+rke2r1"}))
+
+    answer = windrow(command, "-f", "cluster.yaml")
+
+    shown = " ".join(f"{answer.out} {answer.err}".split())
+    assert "warning not yet: kubernetesVersion is v1.34.7+rke2r1, the cluster runs v1.33.1+rke2r1" in shown
+
+
 # -- check -------------------------------------------------------------------------------------------------------
 
 

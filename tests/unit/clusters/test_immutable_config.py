@@ -93,7 +93,7 @@ def test_a_changed_key_is_refused_with_both_values_and_machines_are_made_without
     assert "secret" not in problem.hint or name == "secrets-encryption"
     assert reading.cluster.global_config == began
     if not key.is_secret:
-        assert "with which machines are made meanwhile" in problem.hint
+        assert "new machines are made with it until then" in problem.hint
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_what_was_set_and_is_removed_is_told_and_machines_have_it():
     assert [(one.message, one.hint) for one in errors_of(raw)] == [
         (
             "service-cidr is '10.43.0.0/16', and the cluster began with '10.1.0.0/16': its services have their addresses of it",
-            "write service-cidr: 10.1.0.0/16 again, with which machines are made meanwhile; another value needs a new Cluster",
+            "write service-cidr: 10.1.0.0/16 again: new machines are made with it until then; another value needs a new Cluster",
         ),
         (
             "cni is 'canal', and the cluster began with 'calico': its pods are connected by it",
-            "write cni: calico again, with which machines are made meanwhile; another value needs a new Cluster",
+            "write cni: calico again: new machines are made with it until then; another value needs a new Cluster",
         ),
     ]
     assert cluster.global_config == {"kubelet-arg": ["v=2"], "cni": "calico", "service-cidr": "10.1.0.0/16"}

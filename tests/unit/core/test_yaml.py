@@ -137,3 +137,24 @@ def test_long_text_is_no_number() -> None:
 def test_depth_and_number_of_values_up_to_the_bounds_are_read() -> None:
     assert yaml.load("[" * 200 + "]" * 200)
     assert len(yaml.load("- a\n" * 49_000)) == 49_000
+
+
+def test_a_key_that_a_mapping_has_twice_is_told_with_both_lines() -> None:
+    text = "a: {b: 1}\nc:\n  - b: 1\n    d: 2\n  - b: 1\n    b: 3\n"
+
+    with pytest.raises(yaml.NotYaml, match="line 6 has the key 'b', which its mapping has in line 5 already"):
+        yaml.load_unique(text)
+
+    assert yaml.load_all(text) == [{"a": {"b": 1}, "c": [{"b": 1, "d": 2}, {"b": 3}]}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: {b: b}\nb: [b, b, {b: 1}]\n---\na: 1\n",
+        "x: &x {a: 1}\ny: &y {b: 2}\nz: {<<: *x, c: 3}\nw:\n  <<: *x\n  <<: *y\n",
+        "a: a\nb: {}\nc: []\nd: 1\n",
+    ],
+)
+def test_a_key_may_be_in_several_mappings_and_among_values(text: str) -> None:
+    assert yaml.load_unique(text) == yaml.load_all(text)

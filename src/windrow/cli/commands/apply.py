@@ -76,12 +76,17 @@ def _content(raw: Raw) -> Raw:
 
 async def _passes_check(documents: list[Raw], manager: Connection, context: CliContext) -> bool:
     """Whether the manifest has no error, in itself and as a change of Clusters that exist. Prints every problem."""
-    from windrow.app.check import check, read_existing, read_running
+    from windrow.app.check import check, read_existing, read_machines, read_running
 
     configs, judge_kind = await read_existing(manager.client, documents)
     running, find = await read_running(manager.client, documents), manager.client.find
     verdicts = await check(
-        documents, configs, running=running, driver_for_kind=judge_kind, find_namespace=find
+        documents,
+        configs,
+        running=running,
+        existing=await read_machines(manager.client, running),
+        driver_for_kind=judge_kind,
+        find_namespace=find,
     )
     if print_problems(verdicts, context):
         return True

@@ -218,7 +218,7 @@ def _refuse(
 
 def _hint(name: str, was: str) -> str:
     back = f"write {name}: {was} again" if was else f"remove {name} again"
-    return f"{back}, with which machines are made meanwhile; another value needs a new Cluster"
+    return f"{back}: new machines are made with it until then; another value needs a new Cluster"
 
 
 def _quote(value: str) -> str:

@@ -11,8 +11,10 @@ machines are created from the present spec, except for the version: it stays tha
 
 from __future__ import annotations
 
-from windrow.clusters.api.cluster import Pool
-from windrow.clusters.api.machine import format_roles
+from collections.abc import Iterable, Mapping, Sequence
+
+from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.machine import Machine, format_roles
 from windrow.clusters.plan.actions import (
     AdoptVM,
     DeleteMachine,
@@ -162,33 +164,44 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
 
 def list_pending_changes(state: ClusterState) -> tuple[str, ...]:
     """One sentence for each change that waits for a later release."""
-    if not state.recorded.version:
+    machines = [machine.record for machine in state.active]
+    return compare_machines(state.cluster, state.recorded.version, machines, state.config_hashes)
+
+
+def compare_machines(
+    cluster: Cluster, running: str, machines: Iterable[Machine], hashes: Mapping[str, str]
+) -> tuple[str, ...]:
+    """One sentence for each way in which the machines, none of which is being deleted, are not as the cluster asks now. `running`
+    is its version, "" before it has one; `hashes` are of its configuration, by pool."""
+    if not running:
         return ()
     found = []
-    if state.cluster.version and state.cluster.version != state.recorded.version:
-        found.append(
-            f"kubernetesVersion is {state.cluster.version}, the cluster runs {state.recorded.version}"
-        )
-    found += [_roles_change(pool, state) for pool in state.cluster.pools]
-    found += [_configuration_change(pool, state) for pool in state.cluster.pools]
-    found += [_options_change(pool, state) for pool in state.cluster.pools]
+    if cluster.version and cluster.version != running:
+        found.append(f"kubernetesVersion is {cluster.version}, the cluster runs {running}")
+    of_pool: dict[str, list[Machine]] = {}
+    for machine in machines:
+        of_pool.setdefault(machine.pool, []).append(machine)
+    pools = [(pool, of_pool.get(pool.name, [])) for pool in cluster.pools]
+    found += [_roles_change(pool, own) for pool, own in pools]
+    found += [_configuration_change(pool, own, hashes.get(pool.name, "")) for pool, own in pools]
+    found += [_options_change(pool, own) for pool, own in pools]
     return tuple(filter(None, found))
 
 
-def _roles_change(pool: Pool, state: ClusterState) -> str:
-    older = [machine for machine in state.of_pool(pool) if machine.record.roles != pool.roles]
+def _roles_change(pool: Pool, machines: Sequence[Machine]) -> str:
+    older = [machine for machine in machines if machine.roles != pool.roles]
     if not older:
         return ""
-    had, has = format_roles(older[0].record.roles), format_roles(pool.roles)
+    had, has = format_roles(older[0].roles), format_roles(pool.roles)
     return f"pool {pool.name} has the roles {has}, and of its machines {len(older)} were made as {had}"
 
 
-def _options_change(pool: Pool, state: ClusterState) -> str:
+def _options_change(pool: Pool, machines: Sequence[Machine]) -> str:
     if pool.options is None:
         return ""
     now = pool.options
     changes = []
-    for then in (machine.record.options for machine in state.of_pool(pool)):
+    for then in (machine.options for machine in machines):
         if keys := {key for key in then.keys() | now.keys() if then.get(key) != now.get(key)}:
             changes.append(keys)
     if not changes:
@@ -199,9 +212,8 @@ def _options_change(pool: Pool, state: ClusterState) -> str:
     )
 
 
-def _configuration_change(pool: Pool, state: ClusterState) -> str:
-    now = state.config_hashes.get(pool.name, "")
-    older = [m for m in state.of_pool(pool) if m.record.config_hash and now and m.record.config_hash != now]
+def _configuration_change(pool: Pool, machines: Sequence[Machine], now: str) -> str:
+    older = [one for one in machines if one.config_hash and now and one.config_hash != now]
     return (
         f"the configuration changed since {len(older)} machines of pool {pool.name} were made"
         if older

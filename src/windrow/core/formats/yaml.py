@@ -11,10 +11,12 @@ stands for), and only then is anything built.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
+from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.json import MAX_DEPTH
 
 # More than any manifest or cloud-config has; PyYAML takes about 20 µs for each.
@@ -106,6 +108,13 @@ def load_all(text: str | bytes) -> list[Any]:
         raise _not_yaml(error) from error
 
 
+def load_unique(text: str | bytes) -> list[Any]:
+    """`load_all` of a text that a person writes. Raises NotYaml, also where a mapping has a key twice: the last would win."""
+    found = load_all(text)
+    _check_keys(text)
+    return found
+
+
 class _Sizes:
     """How many values have begun, each alias counted as what it stands for; and those of each anchor."""
 
@@ -162,6 +171,38 @@ def _check_bounds(text: str | bytes) -> None:
             case yaml.DocumentStartEvent():
                 sizes.add(1)
                 sizes.anchors.clear()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A list or mapping whose end has not come. `keys` are those of a mapping, with their lines."""
+
+    is_mapping: bool
+    keys: dict[str, int] = field(default_factory=dict)
+    takes_key: bool = True
+
+
+def _check_keys(text: str | bytes) -> None:
+    """Raise NotYaml for the first key that its mapping has already. Merge keys may be repeated."""
+    parents: list[_Open] = []
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionEndEvent):
+            parents.pop()
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        parent = parents[-1] if parents else None
+        if parent is not None and parent.is_mapping:
+            if parent.takes_key and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
+                line = event.start_mark.line + 1 if event.start_mark is not None else 0
+                first = parent.keys.get(event.value)
+                if first is not None:
+                    raise NotYaml(
+                        f"line {line} has the key {abbreviate(event.value)}, which its mapping has in line {first} already"
+                    )
+                parent.keys[event.value] = line
+            parent.takes_key = not parent.takes_key
+        if isinstance(event, yaml.CollectionStartEvent):
+            parents.append(_Open(isinstance(event, yaml.MappingStartEvent)))
 
 
 def _not_yaml(error: Exception) -> NotYaml:
