@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from tests.contract.plugin_rig import GO_DRIVER, PluginRig, go_plugin_rig, plugin_rig
 from tests.contract.test_machines import DOCUMENT, a_spec, wait_for_status
+from tests.stories.harvester_rig import a_vm
 from tests.unit.machines.binaries import living, our_driver
 
 from windrow.emulator import kinds
+from windrow.harvester.names import GUEST_CLUSTER
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused
@@ -201,7 +203,8 @@ async def test_a_vm_created_under_the_name_after_a_refused_create_is_not_this_ma
         planned = await world.machines.plan(spec)
         with pytest.raises(MachineRefused, match="podAffinity"):
             await world.machines.ensure(wrong, planned)
-        await world.put_foreign(spec.name)
+        # Without the label it could be what the refused Create left: the name has random suffixes.
+        await world.line.create(kinds.VM, a_vm(spec.name, labels={GUEST_CLUSTER: "theirs"}))
         with pytest.raises(MachineRefused, match="already exists"):
             await world.machines.ensure(spec, planned)
         await world.machines.remove(planned, frozenset())
