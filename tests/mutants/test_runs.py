@@ -14,7 +14,17 @@ from tests.mutants.loading import ROOT, SOURCES
 from tests.mutants.operators import Mutant, list_mutants
 from tests.mutants.runner import Outcome, join
 from tests.mutants.score import report
-from tests.mutants.targets import CORE, STRICT, TESTS, UNSAFE, is_asked, is_core, list_near, list_stages
+from tests.mutants.targets import (
+    CORE,
+    IN_ANOTHER_PROCESS,
+    STRICT,
+    TESTS,
+    UNSAFE,
+    is_asked,
+    is_core,
+    list_near,
+    list_stages,
+)
 
 HOLED = """\
 LIMIT = 3
@@ -223,7 +233,7 @@ def test_every_file_and_folder_that_is_named_is_there() -> None:
     assert [path for path in STRICT if not (SOURCES / path).is_file()] == []
     assert [pattern for pattern in CORE if not list(SOURCES.glob(pattern))] == []
     assert all(map(is_core, STRICT))
-    assert all((SOURCES / path).is_file() for path in UNSAFE)
+    assert all((SOURCES / path).is_file() for path in (*UNSAFE, *IN_ANOTHER_PROCESS))
 
 
 def test_no_mutant_is_run_of_what_kills_processes_that_it_finds() -> None:
