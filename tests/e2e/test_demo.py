@@ -123,10 +123,10 @@ def test_a_refused_cluster_ends_the_demo_with_its_problems(tmp_path: Path) -> No
         "demo", "--plain", "-f", "bad.yaml", "--report", "r.json", "--time-scale", SPEED, code=3, within=150
     )
 
-    assert "Cluster fleet-default/orchard is refused" in said
-    assert "→ Create it, or correct the name" in said
+    assert said.endswith("→ create it, or correct the name\nNothing was started.\n")
     (check,) = json.loads((tmp_path / "r.json").read_text())["checks"]
     assert (check["name"], check["ok"]) == ("cluster-ready", False)
+    assert "names HarvesterConfig 'absent'" in check["detail"]
 
 
 @needs_kubectl

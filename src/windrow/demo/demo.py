@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -110,6 +110,13 @@ def _clusters(documents: list[Raw]) -> list[Raw]:
 def _print_wrapped(output: DemoOutput, text: str, indent: int) -> None:
     for line in wrap_text(text, indent):
         output.print_line(line)
+
+
+def write_refusal(path: Path, problems: Sequence[str]) -> None:
+    """Write the report of a demo that was not started, since the manifest has these problems."""
+    report = Report(SystemClock(), lambda _: None)
+    report.check("cluster-ready", False, f"refused: {'; '.join(problems)}")
+    path.write_text(pretty(report.as_json()) + "\n")
 
 
 async def _run(options: DemoOptions, output: DemoOutput, documents: list[Raw], state_dir: Path) -> int:

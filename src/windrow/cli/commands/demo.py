@@ -65,7 +65,9 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.demo.options import DemoOptions
 
     documents = _read_input(args, context)
-    if args.filename and not asyncio.run(_passes_check(documents, context)):
+    if args.filename and (errors := asyncio.run(_find_errors(documents, context))):
+        if args.report:
+            demo.write_refusal(context.cwd / args.report, errors)
         return exit_codes.REFUSED
     wanted = DemoOptions(
         documents=tuple(documents),
@@ -85,16 +87,17 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         raise refused_error(refused.name, refused.problems) from refused
 
 
-async def _passes_check(documents: list[Raw], context: CliContext) -> bool:
-    """Whether the manifest has no error in itself. Prints every problem, as `windrow apply` does."""
+async def _find_errors(documents: list[Raw], context: CliContext) -> list[str]:
+    """The errors that the manifest has in itself. Prints every problem, as `windrow apply` does."""
     from windrow.app.check import check
 
     checked, _ = strip_server_fields(deepcopy(documents))
     place_in_namespace(checked, None, "default")
-    if print_problems(await check(checked), context):
-        return True
+    results = await check(checked)
+    if print_problems(results, context):
+        return []
     context.print_note("Nothing was started.")
-    return False
+    return list(dict.fromkeys(problem.message for one in results for problem in one.errors))
 
 
 def _read_input(args: argparse.Namespace, context: CliContext) -> list[Raw]:
