@@ -267,3 +267,18 @@ def test_a_small_device_is_read_whole(size):
     assert all(offset >= 0 for offset, _ in regions)
     read = {part for offset, length in regions for part in range(offset // 512, (offset + length) // 512)}
     assert read >= set(range(size // 512))
+
+
+def test_a_disk_is_blank_only_where_no_copy_of_an_ext_superblock_is():
+    """ext keeps them in group 1 and in those whose number is a power of 3, 5 or 7 (sparse_super); a group has 128 MiB."""
+    powers = {base**exponent for base in (3, 5, 7) for exponent in range(6)}
+    size = 50 << 30
+    groups = {number for number in powers if number * (128 << 20) < size}
+
+    read = {offset for offset, _ in blank_regions(size)}
+
+    assert {number * (128 << 20) for number in groups} <= read
+
+
+def test_all_of_a_small_disk_is_read():
+    assert blank_regions(1 << 20)[-1] == (0, 1 << 20)
