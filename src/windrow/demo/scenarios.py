@@ -178,8 +178,9 @@ async def _lose(
         cluster.report.add(f"{of} is chosen: {because}")
     cluster.report.add(f"{vm} ({what}) is deleted on Harvester, without the manager")
     cluster.report.deleted_vms.add(vm.name)
+    service = await find_service(cluster)
     await cluster.harvester.delete(vm, "Foreground")
-    await check_service_survives(cluster, name, vm.namespace, survives)
+    await check_service_survives(cluster, service, name, vm.namespace, survives)
     after = await cluster.wait_for_settled(without=name)
     await wait_for_service(cluster)
     new = [f"{cluster.namespace}/{name_of(raw)}" for raw in after if name_of(raw) not in before]

@@ -131,9 +131,11 @@ async def delete_pool(cluster: DemoCluster) -> None:
         await cluster.harvester.delete(IP_POOL.ref(pool_name(cluster)))
 
 
-async def check_service_survives(cluster: DemoCluster, lost: str, namespace: str, check: str) -> None:
-    """Once the VM of `lost` is off, a pod elsewhere must answer. Does nothing without a Service."""
-    service = await find_service(cluster)
+async def check_service_survives(
+    cluster: DemoCluster, service: Raw | None, lost: str, namespace: str, check: str
+) -> None:
+    """Once the VM of `lost` is off, a pod elsewhere must answer. Does nothing without a Service, which is found before the VM
+    is deleted: the guest API may not answer right after it."""
     if service is None:
         return
     address = address_of(service)
