@@ -106,8 +106,8 @@ class BlockingCalls:
         late = NotAnswering(f"{subject} has not answered within {timeout}", _HINT)
         try:
             return await run_until(asyncio.shield(running), sleep(self._clock, timeout), late)
-        except NotAnswering as error:
-            if error is late and not running.done():
+        except NotAnswering:
+            if not running.done():
                 self._late.add(subject)
             raise
 
@@ -115,7 +115,7 @@ class BlockingCalls:
         loop = asyncio.get_running_loop()
         running: asyncio.Future[T] = loop.create_future()
         # Read once, so that nothing is logged where all callers have gone.
-        running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        running.add_done_callback(asyncio.Future.exception)
 
         def resolve(result: T | None, error: BaseException | None) -> None:
             del self._running[subject]
