@@ -3,7 +3,8 @@
 pytest-timeout raises an exception in the main thread. A task of asyncio keeps it to itself when nothing awaits that task,
 and a loop in C never sees it: the test goes on, and so does what it allocates. Some seconds
 later the process ends from a thread without the GIL, after the stacks of all threads; pytest-xdist then reports the test
-as failed and starts another worker. An ordinary hang never gets here, and its fixtures are torn down.
+as failed and starts another worker. The stacks are read while the threads run; should that crash, the process has ended,
+too, and without its stack. An ordinary hang never gets here, and its fixtures are torn down.
 """
 
 from __future__ import annotations

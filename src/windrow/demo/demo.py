@@ -44,10 +44,10 @@ from windrow.demo.manifests import shipped
 from windrow.demo.options import DemoOptions, DemoOutput
 from windrow.demo.report import Report, TimelineEntry, describe_event, wrap_text
 from windrow.demo.scenarios import list_skipped, plan_scenarios, run_scenario
-from windrow.demo.service_scenarios import address_of, delete_pool, find_service
+from windrow.demo.service_scenarios import address_of, delete_pool, read_service
 from windrow.demo.waiting import WaitTimedOut
 from windrow.emulator.kit.inventory import inventory
-from windrow.kubernetes.errors import AlreadyExists, NotFound
+from windrow.kubernetes.errors import AlreadyExists, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET, ApiResource
 from windrow.machines.plugin.poller import PollIntervals
@@ -344,9 +344,10 @@ async def _keep_running(demo: Demo, documents: list[Raw]) -> None:
         except NotFound:
             continue  # it never became Ready
         output.print_line(f"  kubectl --kubeconfig {path} get nodes -o wide")
-        if (service := await find_service(cluster)) is not None:
-            proxy = demo.embedded.access.proxy_url
-            output.print_line(f"  curl --proxy {proxy} http://{address_of(service)}/")
+        with suppress(KubeError):
+            if (service := await read_service(cluster)) is not None:
+                proxy = demo.embedded.access.proxy_url
+                output.print_line(f"  curl --proxy {proxy} http://{address_of(service)}/")
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:

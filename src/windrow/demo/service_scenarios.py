@@ -6,6 +6,7 @@ No state is kept between scenarios: whether the Service exists, and its address,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
@@ -182,11 +183,18 @@ async def pick_machine_under_service(cluster: DemoCluster, machines: Sequence[Ra
 
 
 async def find_service(cluster: DemoCluster) -> Raw | None:
-    """The Service, if it has an address."""
-    try:
-        found = await (await cluster.guest_client()).find(SERVICE_REF)
-    except KubeError:
-        return None
+    """The Service, if it has an address. Asks again while the guest API does not answer. Raises WaitTimedOut."""
+    deadline = cluster.clock.now() + cluster.timeout
+    while cluster.clock.now() < deadline:
+        with suppress(KubeError):
+            return await read_service(cluster)
+        await sleep(cluster.clock, RETRY_INTERVAL)
+    raise WaitTimedOut(f"the guest API of {cluster.ref} to answer", cluster.timeout, {})
+
+
+async def read_service(cluster: DemoCluster) -> Raw | None:
+    """The Service, if it has an address. Asks once. Raises KubeError."""
+    found = await (await cluster.guest_client()).find(SERVICE_REF)
     return found if found is not None and address_of(found) else None
 
 
