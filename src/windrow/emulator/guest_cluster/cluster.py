@@ -24,6 +24,7 @@ from windrow.core.clock import Clock, format_micro_time
 from windrow.core.formats.cidr import is_address
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
+from windrow.emulator.guest_cluster.csi.port import RegisteredDrivers
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CRDS
 from windrow.emulator.guest_cluster.distribution.pki import CertificateAuthorities
@@ -125,6 +126,7 @@ class GuestCluster:
         self.addons: dict[str, str] = {}  # checksum of each applied manifest file
         self.releases: dict[str, ChartRelease] = {}  # by the chart whose program it runs
         self.helm_specs: dict[Key, Raw] = {}  # the spec with which each HelmChart was installed
+        self.csi = RegisteredDrivers(on_change=self.changed.notify)
         self.leader_lock = asyncio.Lock()
         self.vip_settings: KubeVipSettings | None = None  # set once its chart is deployed
         self.vip_changed = Notifier()

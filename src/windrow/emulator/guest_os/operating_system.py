@@ -19,6 +19,7 @@ from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import BlockDevice, File, Hardware, HostInterface
 from windrow.emulator.guest_os.kernel_files import list_disk_files, list_kernel_files
 from windrow.emulator.guest_os.notifier import Notifier
+from windrow.emulator.guest_os.storage import NodeStorage
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
 
@@ -36,6 +37,7 @@ class GuestOS:
         self.files_changed = Notifier()  # notified when a file is written or removed
         self.addresses_changed = Notifier()  # notified when an address is added or removed
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.storage = NodeStorage(lambda: self.hardware.disks, Notifier())
         self.kernel_files = {path: File(text, 0o444) for path, text in list_kernel_files(hardware).items()}
         self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
         self.budget = ScriptBudget(self.monotonic, hardware.root)
@@ -92,6 +94,7 @@ class GuestOS:
         for path, text in list_disk_files(disks).items():
             self.kernel_files[path] = File(text, 0o444)
         self.files_changed.notify()
+        self.storage.changed.notify()
 
     # -- network
 
