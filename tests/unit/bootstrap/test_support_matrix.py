@@ -70,6 +70,35 @@ def test_what_does_not_go_together_has_a_verdict_and_a_cure(
     assert hint in found.hint
 
 
+@pytest.mark.parametrize(
+    ("release", "newest"),
+    [
+        ("v1.34.99+rke2r1", "v1.34.10+rke2r1"),
+        ("v1.34.10+rke2r2", "v1.34.10+rke2r1"),
+        ("v1.31.15+rke2r1", "v1.31.14+rke2r2"),
+        ("v1.34.11+k3s1", "v1.34.10"),  # K3s' own revisions are not known
+    ],
+)
+def test_a_patch_release_that_is_not_known_is_a_warning_with_the_newest_one_of_its_line(
+    release: str, newest: str
+) -> None:
+    told = unfit(versions(release, charts={}))
+
+    (found,) = [one for one in told if "knows of its line" in one.sentence]
+    assert found.result == "warning"
+    assert found.sentence.endswith(
+        f"{release} is newer than what the support matrix of {MATRIX.date} knows of its line (up to {newest})"
+    )
+    assert f"{newest} does" in found.hint
+
+
+@pytest.mark.parametrize(
+    "release", ["v1.34.10+rke2r1", "v1.34.10+k3s7", "v1.33.12+rke2r9", "v1.24.99+rke2r1", "v1.99.9+rke2r1"]
+)
+def test_up_to_the_newest_release_of_a_line_nothing_is_told_of_it(release: str) -> None:
+    assert not [one for one in unfit(versions(release)) if "knows of its line" in one.sentence]
+
+
 @pytest.mark.parametrize("release", ["v1.2.0", "v1.8-head", "master-3d63c2af-head"])
 def test_a_build_of_a_branch_counts_as_the_newest(release: str) -> None:
     assert unfit(versions(), HarvesterVersions(release)) == []
@@ -183,6 +212,8 @@ def test_the_whole_shipped_file_is_a_file_that_can_be_read() -> None:
         ("rke3: []", "has the key 'rke3', which has no effect"),
         ("rke2: {}", "rke2 is no list"),
         ("rke2: [{releases: 1.34.1}]", "harvester-cloud-provider is missing"),
+        ("newest: 1.34.1", "newest is no list"),
+        ("newest: [new]", "newest: wanted a version"),
         ("maintained: []", "maintained names no line"),
         ('maintained: ["1.x"]', "a line: wanted a version"),
         ("pairs: [{chart: other}]", "chart 'other' of pairs is neither"),

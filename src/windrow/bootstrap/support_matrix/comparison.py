@@ -73,6 +73,7 @@ def _compare_release(matrix: SupportMatrix, cluster: ClusterVersions) -> Iterato
         )
     else:
         yield Comparison(f"{cluster.name} is of a line that gets new releases: {lines}")
+    yield from _compare_patch(matrix, cluster)
     first = matrix.first.get(cluster.version.distribution)
     if first is None or not cluster.uses_harvester:
         return
@@ -88,6 +89,24 @@ def _compare_release(matrix: SupportMatrix, cluster: ClusterVersions) -> Iterato
             "warning",
             f"choose a later release of v{format_numbers(cluster.version.line)}",
         )
+
+
+def _compare_patch(matrix: SupportMatrix, cluster: ClusterVersions) -> Iterator[Comparison]:
+    """A release of a known line that the matrix does not have yet, or that there is none of."""
+    newest = matrix.find_newest(cluster.version)
+    if newest is None or _patch_of(cluster.version, newest) <= _patch_of(newest, newest):
+        return
+    yield Comparison(
+        f"{cluster.name} is newer than what the support matrix of {matrix.date} knows of its line (up to {newest})",
+        "warning",
+        f"make sure that this release exists: machines cannot install one that does not; {newest} does. A newer matrix is "
+        f"read with {OPTION} FILE",
+    )
+
+
+def _patch_of(version: Version, newest: Version) -> tuple[int, int]:
+    """What of a release is compared: its revision only where that of the newest one is known."""
+    return version.patch, version.revision if newest.distribution else 0
 
 
 def _compare_charts(matrix: SupportMatrix, cluster: ClusterVersions) -> Iterator[Comparison]:

@@ -61,6 +61,7 @@ class SupportMatrix:
     date: str
     first: Mapping[str, Version]
     maintained: tuple[Line, ...]
+    newest: Mapping[Line, Version]
     newest_harvester: Line
     bundled: tuple[tuple[Version, Charts], ...]
     images: Mapping[str, tuple[tuple[Numbers, str], ...]]
@@ -79,6 +80,16 @@ class SupportMatrix:
         # A release is written here without its revision where that is the first, which sorts before any revision.
         older = [charts for first, charts in self.bundled if first.line == version.line and first <= version]
         return older[-1] if older else None
+
+    def find_newest(self, version: Version) -> Version | None:
+        """The newest release of its line, with a revision where that of its distribution is known; None where none is known.
+
+        K3s takes its patch releases from Kubernetes as RKE2 does, and has revisions of its own.
+        """
+        newest = self.newest.get(version.line)
+        if newest is None or newest.distribution == version.distribution:
+            return newest
+        return Version(*newest.numbers)
 
     def find_image(self, chart: str, version: Numbers) -> str:
         """The tag of the image that the chart runs, "" where it is not known."""
@@ -134,7 +145,7 @@ def _describe(error: Exception) -> str:
 
 def _parse(raw: Mapping[str, Any], replaced: tuple[str, ...] = ()) -> SupportMatrix:
     """Raises ValueError, KeyError, TypeError, AttributeError and OverflowError for values of another form."""
-    for key in ("rke2", "pairs", "maintained"):
+    for key in ("rke2", "pairs", "maintained", "newest"):
         if not isinstance(raw[key], list) or len(raw[key]) > MAX_ENTRIES:
             raise ValueError(f"{key} is no list of at most {MAX_ENTRIES} entries")
     bundled = [
@@ -148,6 +159,7 @@ def _parse(raw: Mapping[str, Any], replaced: tuple[str, ...] = ()) -> SupportMat
         date=str(raw["date"]),
         first={name: _named(name, text) for name, text in raw["first"].items()},
         maintained=tuple(sorted(_line(text) for text in raw["maintained"])),
+        newest={(one := _named("newest", text)).line: one for text in raw["newest"]},
         newest_harvester=_line(raw["newestHarvester"]),
         bundled=tuple(sorted(bundled)),
         images={
