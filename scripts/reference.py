@@ -20,11 +20,8 @@ from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
-from windrow.clusters.api.manifest.supported_fields import (
-    ANNOTATIONS,
-    CLUSTER_FIELDS,
-    HARVESTER_CONFIG_FIELDS,
-)
+from windrow.clusters.api.manifest.annotations import ANNOTATIONS
+from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays
@@ -160,7 +157,7 @@ def manifest() -> str:
         for name, one in found.items()
     ]
     parts.append(
-        "## Annotations\n\nWhat users write. `windrow check` and `windrow apply` warn of any other of `windrow.io/` on a Cluster\nor a HarvesterConfig, and on the latter of any of `harvesterhci.io/`, for none reaches its VMs.\n\n"
+        "## Annotations\n\nWhat users write. `windrow check` and `windrow apply` warn of any other of `windrow.io/` on a Cluster\nor a HarvesterConfig, and on the latter of any of `harvesterhci.io/`, for none reaches its VMs; and of one that is written as a label.\n\n"
         "| On | Annotation | What it does | Test |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
     return "\n".join(parts)

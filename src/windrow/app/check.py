@@ -27,9 +27,10 @@ from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.api.machine import Machine, read_machine
+from windrow.clusters.api.manifest.annotations import check_annotations
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of, read_options
 from windrow.clusters.api.manifest.reading import read_cluster
-from windrow.clusters.api.manifest.supported_fields import HARVESTER_CONFIG_FIELDS, check_annotations
+from windrow.clusters.api.manifest.supported_fields import HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,
     allow_command,
@@ -331,7 +332,13 @@ async def check(
     for raw in documents:
         if raw.get("kind") in ("Cluster", HARVESTER_CONFIG.kind):
             continue
-        found = [*missing_namespaces.get(namespace_of(raw), []), *find_unknown_fields(raw)]
+        ignored = ProblemCollector()
+        check_annotations(kind_of(raw), raw, ignored)
+        found = [
+            *missing_namespaces.get(namespace_of(raw), []),
+            *find_unknown_fields(raw),
+            *ignored.found,
+        ]
         fault = driver_for_kind(kind_of(raw)) if _is_config(raw) and _key(raw) not in named else ""
         if isinstance(fault, Problem):
             found.append(Problem(f"kind is {kind_of(raw)}, and {fault.message}", fault.hint, "kind"))

@@ -1057,3 +1057,25 @@ async def test_an_annotation_of_a_machine_config_that_no_pool_names_is_told():
         "metadata.annotations[windrow.io/remediation] has no effect: no HarvesterConfig has that annotation"
     )
     assert facts(result) == [f"HarvesterConfig nc-alone (no pool names it): {told}"]
+
+
+async def test_the_namespaces_that_a_secret_allows_are_no_label():
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": "s",
+            "namespace": "cattle-global-data",
+            "labels": {"windrow.io/allowed-namespaces": "x"},
+        },
+    }
+
+    (result,) = await check([secret])
+
+    assert [(one.message, one.hint, one.severity) for one in result.problems] == [
+        (
+            "metadata.labels[windrow.io/allowed-namespaces] has no effect: it is an annotation",
+            "write it in metadata.annotations",
+            "warning",
+        )
+    ]

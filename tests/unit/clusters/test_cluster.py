@@ -315,6 +315,51 @@ def test_an_annotation_of_ours_that_no_cluster_has_is_a_warning_with_the_one_tha
     assert len(warnings(reading)) < 400
 
 
+@pytest.mark.parametrize(
+    ("key", "fault", "hint"),
+    [
+        ("windrow.io/endpoint-mode", "it is an annotation", "write it in metadata.annotations"),
+        ("windrow.io/remediation", "it is an annotation", "write it in metadata.annotations"),
+        ("windrow.io/endpoint-mod", "no Cluster has that label", "did you mean annotation windrow.io/endpoint-mode?"),
+        (
+            "windrow.io/allowed-namespaces",
+            "no Cluster has that label",
+            "write it on the Secret that is shared, as an annotation",
+        ),
+    ],
+)  # fmt: skip
+def test_an_annotation_that_is_written_as_a_label_is_told_with_where_it_belongs(
+    key: str, fault: str, hint: str
+) -> None:
+    where = f"metadata.labels[{key}]"
+
+    found = read(a_raw_cluster(metadata={"labels": {key: "x"}})).problems
+
+    assert found == (Problem(f"{where} has no effect: {fault}", hint, where, "warning"),)
+
+
+def test_labels_of_others_are_nothing_to_tell() -> None:
+    given = {
+        "app.kubernetes.io/name": "prod",
+        "cluster.x-k8s.io/cluster-name": "prod",
+        "endpoint-mode": "address",
+    }
+
+    assert read(a_raw_cluster(metadata={"labels": given})).problems == ()
+
+
+@pytest.mark.parametrize("where", ["labels", "machineDeploymentLabels", "machineDeploymentAnnotations"])
+def test_an_annotation_of_the_cluster_in_a_machine_pool_is_told_with_where_it_belongs(where: str) -> None:
+    raw = a_raw_cluster()
+    raw["spec"]["rkeConfig"]["machinePools"][0][where] = {"windrow.io/endpoint-mode": "loadBalancer"}
+
+    found = [one for one in read(raw).problems if "endpoint-mode" in one.field]
+
+    place = f"spec.rkeConfig.machinePools[0].{where}[windrow.io/endpoint-mode]"
+    told = f"{place} has no effect: it is an annotation of the Cluster"
+    assert found == [Problem(told, "write it in metadata.annotations of the Cluster", place, "warning")]
+
+
 def test_annotations_of_others_and_those_that_work_are_nothing_to_tell() -> None:
     given = {"windrow.io/remediation": "off", "emulator.windrow.io/power": "off", "example.com/endpoint": "x"}
 
@@ -1081,6 +1126,22 @@ def test_an_annotation_that_no_machine_config_has_is_told_with_where_it_belongs(
     told = f"HarvesterConfig nc: metadata.annotations[{key}] has no effect: no HarvesterConfig has that annotation"
     wanted = [Problem(told, hint, f"metadata.annotations[{key}]", "warning")] if hint else []
     assert list(found) == wanted
+
+
+def test_a_label_that_no_machine_config_has_is_told_with_where_it_belongs():
+    config = a_raw_config()
+    config["metadata"]["labels"] = {"windrow.io/remediation": "off", "windrow.io/memory": "4", "tier": "db"}
+
+    found = read(a_raw_cluster(), config).problems
+
+    told = "has no effect: no HarvesterConfig has that label"
+    assert [(one.message, one.hint) for one in found] == [
+        (
+            f"HarvesterConfig nc: metadata.labels[windrow.io/remediation] {told}",
+            "write it on the Cluster, as an annotation",
+        ),
+        (f"HarvesterConfig nc: metadata.labels[windrow.io/memory] {told}", "remove it"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from windrow.app.check import check
 from windrow.app.preload import read_preload
 from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import crds
+from windrow.clusters.api.manifest.annotations import ANNOTATIONS
 from windrow.clusters.api.manifest.supported_fields import (
-    ANNOTATIONS,
     CLUSTER_FIELDS,
     HARVESTER_CONFIG_FIELDS,
     FieldTable,

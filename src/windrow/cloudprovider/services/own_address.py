@@ -25,7 +25,7 @@ from windrow.cloudprovider.services.actions import (
     waiting,
 )
 from windrow.cloudprovider.services.families import SECOND, FamilyPlan, plan_families
-from windrow.cloudprovider.services.readings import LoadBalancer, Service
+from windrow.cloudprovider.services.readings import AS_LABEL, LoadBalancer, Service
 from windrow.cloudprovider.services.removal import (
     deletable_orphans,
     delete_orphans,
@@ -138,6 +138,8 @@ def _annotations_unknown(keys: tuple[str, ...]) -> EmitEvent:
 
 def _with_nearest(key: str) -> str:
     """The annotation, with the one that was probably meant."""
+    if key.startswith(AS_LABEL):
+        return f"{key} (write it as an annotation)"
     known = {name.rpartition("/")[2]: name for name in names.SERVICE_KEYS}
     near = get_close_matches(key.rpartition("/")[2].lower(), known, 1)
     return f"{key} (did you mean {known[near[0]]}?)" if near else f"{key} (remove it)"

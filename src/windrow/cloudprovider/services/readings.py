@@ -137,8 +137,12 @@ def family_of(address: str) -> str:
 MAX_IDLE_KEYS = 20  # each is compared with all that are known, and named in an event
 
 
-def _list_ignored_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The annotations that look like the cloud provider's, and have no effect."""
+# Before the name of an annotation that is written as a label, where annotations are listed.
+AS_LABEL = "label "
+
+
+def _list_ignored_annotations(annotations: Mapping[str, str], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The annotations that look like the cloud provider's, and have no effect; those that are labels begin with AS_LABEL."""
     known = (*names.SERVICE_KEYS, names.AWAITS_ADDRESS)
     removed = [key for key in names.REMOVED_SERVICE_KEYS if key in annotations]
     unknown = sorted(
@@ -146,7 +150,11 @@ def _list_ignored_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]
         for key in map(str, annotations)
         if key.startswith(names.SERVICE_PREFIXES) and key not in (*known, *removed)
     )
-    return (*removed, *unknown[:MAX_IDLE_KEYS])
+    # The label of secondaries, with the primary's name, is ours.
+    as_labels = [
+        f"{AS_LABEL}{key}" for key in names.SERVICE_KEYS if key in labels and key != names.PRIMARY_SERVICE
+    ]
+    return (*removed, *unknown[:MAX_IDLE_KEYS], *as_labels)
 
 
 def read_service(raw: Mapping[str, Any]) -> Service:
@@ -178,7 +186,7 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         pool=pool,
         second_pool=more_pools[0] if more_pools else "",
         more_pools=tuple(more_pools[1:]),
-        ignored_annotations=_list_ignored_annotations(annotations),
+        ignored_annotations=_list_ignored_annotations(annotations, labels),
         ignores_vip=annotations.get(names.VIP_IGNORE) == "true" and names.AWAITS_ADDRESS not in annotations,
         awaits_address=names.AWAITS_ADDRESS in annotations,
         addresses=annotations.get(names.VIP_ADDRESSES),

@@ -382,6 +382,18 @@ def test_a_misspelt_annotation_is_named_once_with_the_one_that_was_probably_mean
     ]
 
 
+def test_an_annotation_that_is_written_as_a_label_is_told():
+    labels = {"windrow.io/ip-pool": "p", names.PRIMARY_SERVICE: "web", "tier": "db"}
+    service = read_service({"metadata": {"name": "web", "namespace": "default", "labels": labels}})
+
+    (told,) = warn_of_annotations(service.ignored_annotations)
+
+    assert told.reason == "UnknownAnnotations"
+    assert told.message == (
+        "Without effect, since no Service has them: label windrow.io/ip-pool (write it as an annotation)"
+    )
+
+
 def test_annotations_of_before_and_misspelt_ones_have_an_event_each():
     both = names.REMOVED_SERVICE_KEYS[0], "windrow.io/ippool"
 

@@ -27,6 +27,7 @@ from windrow.clusters.api.immutable_config import (
     keep_recorded,
 )
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
+from windrow.clusters.api.manifest.annotations import check_annotations, check_pool_metadata
 from windrow.clusters.api.manifest.charts import check_charts
 from windrow.clusters.api.manifest.distribution import (
     check_guest_credentials,
@@ -47,11 +48,7 @@ from windrow.clusters.api.manifest.machine_inputs import (
 )
 from windrow.clusters.api.manifest.networking import check_networks, find_families, read_stack
 from windrow.clusters.api.manifest.pools import read_hostname_limit, read_pool
-from windrow.clusters.api.manifest.supported_fields import (
-    CLUSTER_FIELDS,
-    HARVESTER_CONFIG_FIELDS,
-    check_annotations,
-)
+from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import read_recorded_status
 from windrow.core.formats.bounds import abbreviate
@@ -420,6 +417,8 @@ def _check_annotations(cluster: Cluster, problems: ProblemCollector) -> None:
     them."""
     _check_remediation(annotations_of(cluster.raw), problems)
     check_annotations("Cluster", cluster.raw, problems)
+    for place, pool in enumerate(mappings_at(cluster.raw, "spec", "rkeConfig", "machinePools")[:MAX_POOLS]):
+        check_pool_metadata(f"spec.rkeConfig.machinePools[{place}]", pool, problems)
 
 
 def _check_endpoint(cluster: Cluster, problems: ProblemCollector) -> None:

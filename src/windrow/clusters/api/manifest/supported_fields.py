@@ -9,116 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal
 
-from windrow.clusters.api import names
-from windrow.clusters.api.endpoint import field_of
 from windrow.clusters.api.fields import ProblemCollector
-from windrow.core.formats.bounds import abbreviate, is_too_long
-from windrow.kubernetes.objects import annotations_of
 
 Effect = Literal["works", "no effect", "refused"]
-
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """What an annotation that a user writes does, and the test that shows it, below tests/."""
-
-    about: str
-    test: str
-
-
-# Every annotation that a user writes, by the kind of the object. Those of a Cluster are all that there are of Windrow's own: any
-# other is warned of.
-ANNOTATIONS: Mapping[str, Mapping[str, Annotation]] = {
-    "Cluster": {
-        names.REMEDIATION: Annotation(
-            "`off` or `false`: no machine is replaced by itself; `on`, `true` or no annotation: they are",
-            "unit/clusters/test_cluster.py::test_one_annotation_turns_remediation_off",
-        ),
-        names.ENDPOINT_MODE: Annotation(
-            "how the control plane is reached: `firstServer`, `address` or `loadBalancer`",
-            "stories/test_endpoints.py::test_behind_an_address_of_the_users_the_first_server_may_die",
-        ),
-        names.ENDPOINT_ADDRESS: Annotation(
-            "mode `address`: the virtual IP address or DNS name",
-            "stories/test_endpoints.py::test_behind_an_address_of_the_users_the_first_server_may_die",
-        ),
-        names.ENDPOINT_JOIN_ADDRESS: Annotation(
-            "mode `address`: the one by which machines join, where servers with etcd are others than those with an API",
-            "stories/test_endpoints.py::test_divided_servers_behind_addresses_of_the_users",
-        ),
-        names.ENDPOINT_IP_POOL: Annotation(
-            "mode `loadBalancer`: the IPPool of Harvester that its address comes from",
-            "stories/test_endpoints.py::test_behind_a_load_balancer_the_first_server_may_die_and_a_deleted_cluster_leaves_none",
-        ),
-    },
-    "Machine": {
-        names.DELETE_FIRST: Annotation(
-            "this machine is the first to be deleted when its pool is scaled down",
-            "unit/clusters/test_pools.py::test_a_marked_surplus_machine_goes_before_an_unhealthy_one",
-        ),
-        names.REPLACE_NOW: Annotation(
-            "this machine is replaced now, as far as disruptions are allowed",
-            "unit/clusters/test_remediation.py::test_an_annotation_asks_for_a_replacement_of_a_ready_machine",
-        ),
-    },
-    "Secret": {
-        names.ALLOWED_NAMESPACES: Annotation(
-            "the namespaces whose Clusters may use it, with commas between, beside its own; `*` for all",
-            "stories/test_consent.py::test_a_refused_cluster_is_built_once_the_secret_allows_its_namespace",
-        ),
-        names.AUTHORIZED_CLUSTERS: Annotation(
-            "the Clusters beside it that may use it in `machineSelectorFiles`, with commas between; also on a ConfigMap",
-            "stories/test_cluster_life.py::test_what_a_manifest_gives_its_machines_is_on_them",
-        ),
-    },
-}
-
-# The prefixes of which every annotation is told that its kind does not have: of a HarvesterConfig none reaches its VMs.
-_PREFIXES: Mapping[str, tuple[str, ...]] = {
-    "Cluster": (f"{names.OWN_DOMAIN}/",),
-    "HarvesterConfig": (f"{names.OWN_DOMAIN}/", "harvesterhci.io/", "cloudprovider.harvesterhci.io/"),
-}
-MAX_UNKNOWN_ANNOTATIONS = 20  # each is compared with all that are known
-
-
-def check_annotations(kind: str, raw: Mapping[str, Any], problems: ProblemCollector, label: str = "") -> None:
-    """Add a warning for each annotation of Windrow's or Harvester's that no object of the kind has, with the one that was
-    probably meant. A warning, because a later release may know it. `label` begins the messages."""
-    unknown = [
-        key
-        for key in map(str, annotations_of(raw))
-        if key.lower().startswith(_PREFIXES[kind]) and key not in ANNOTATIONS.get(kind, {})
-    ]
-    for key in unknown[:MAX_UNKNOWN_ANNOTATIONS]:
-        where = field_of(abbreviate(key) if is_too_long(key) else key)
-        fault = f"{label}{where} has no effect: no {kind} has that annotation"
-        problems.add(where, fault, _find_hint(kind, key), "warning")
-    if (more := len(unknown) - MAX_UNKNOWN_ANNOTATIONS) > 0:
-        where = "metadata.annotations"
-        domains = " and ".join(prefix.rstrip("/") for prefix in _PREFIXES[kind])
-        fault = f"{label}{where} has {more} more of {domains} without effect"
-        problems.add(where, fault, "remove them", "warning")
-
-
-def _find_hint(kind: str, key: str) -> str:
-    """What to write in place of an annotation that the kind does not have."""
-    if key == names.ALLOWED_NAMESPACES:
-        return "write it on the Secret that is shared"
-    places = {name: other for other, found in ANNOTATIONS.items() for name in found}
-    if key in places:
-        return f"write it on the {places[key]}"
-    name = key.partition("/")[2].lower()
-    own = sorted(ANNOTATIONS.get(kind, places))
-    known = {one.rpartition("/")[2]: one for one in own}
-    near = [] if is_too_long(name) else get_close_matches(name, known, 1)
-    if near and kind in ANNOTATIONS:
-        return f"did you mean {known[near[0]]}?"
-    if near:
-        return f"did you mean {known[near[0]]}, on the {places[known[near[0]]]}?"
-    return f"remove it; there are {', '.join(own)}" if kind in ANNOTATIONS else "remove it"
 
 
 NOTHING: Mapping[str, Any] = {}
