@@ -21,6 +21,7 @@ from windrow.csi.volumes import (
     AttachedDifferently,
     BackupKept,
     CannotShrink,
+    NameTaken,
     NodeNotFound,
     Snapshot,
     SnapshotExists,
@@ -124,6 +125,22 @@ async def test_a_name_that_no_object_can_have_gets_a_handle_that_is_always_the_s
     with pytest.raises(VolumeExists) as error:
         await rig.volumes.create(VolumeRequest(name, ONE))
     assert error.value.volume.id == made.id
+
+
+@holds_for_all
+async def test_two_names_do_not_share_a_volume_or_a_snapshot(rig: Rig):
+    volume = await rig.volumes.create(VolumeRequest("Foo", ONE))
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    snapshot = await rig.volumes.create_snapshot(SnapshotRequest("Foo", PVC))
+
+    with pytest.raises(
+        NameTaken, match=f"the handle of '{volume.id}' is '{volume.id}', which was made for the name 'Foo'"
+    ):
+        await rig.volumes.create(VolumeRequest(volume.id, ONE))
+    with pytest.raises(NameTaken, match="which was made for the name 'Foo'"):
+        await rig.volumes.create_snapshot(SnapshotRequest(snapshot.id, PVC))
+    with pytest.raises(SnapshotExists):
+        await rig.volumes.create_snapshot(SnapshotRequest("Foo", PVC))
 
 
 @holds_for_all

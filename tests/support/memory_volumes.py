@@ -15,6 +15,7 @@ from windrow.csi.volumes import (
     Attachment,
     BackupKept,
     CannotShrink,
+    NameTaken,
     NodeFull,
     NodeNotFound,
     Snapshot,
@@ -47,12 +48,15 @@ class MemoryVolumes:
         self._volumes: dict[str, Volume] = {}
         self._attached: dict[str, tuple[str, bool]] = {}
         self._snapshots: dict[str, Snapshot] = {}
+        # By handle, the name that it was made for.
+        self._made_for: dict[tuple[str, str], str] = {}
         self._seconds = itertools.count()
 
     async def create(self, wanted: VolumeRequest) -> Volume:
         self._may("create")
         volume_id = volume_id_for(wanted.name)
         if volume_id in self._volumes:
+            self._require_made_for("volume", volume_id, wanted.name)
             raise VolumeExists(self._seen(volume_id))
         source, least = wanted.source, MIN_BYTES
         if source is not None:
@@ -63,6 +67,7 @@ class MemoryVolumes:
             )
         size = choose_size(wanted.size, least)
         self._volumes[volume_id] = Volume(volume_id, size, wanted.kind, dict(wanted.parameters), source)
+        self._made_for["volume", volume_id] = wanted.name
         return self._volumes[volume_id]
 
     async def delete(self, volume_id: str) -> None:
@@ -120,10 +125,12 @@ class MemoryVolumes:
         self._may("create_snapshot")
         snapshot_id = volume_id_for(wanted.name)
         if snapshot_id in self._snapshots:
+            self._require_made_for("snapshot", snapshot_id, wanted.name)
             raise SnapshotExists(self._snapshots[snapshot_id])
         volume = self._volume(wanted.volume_id)
         created = NOON + timedelta(seconds=next(self._seconds))
         self._snapshots[snapshot_id] = Snapshot(snapshot_id, volume.id, volume.size, created)
+        self._made_for["snapshot", snapshot_id] = wanted.name
         return self._snapshots[snapshot_id]
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
@@ -140,6 +147,10 @@ class MemoryVolumes:
     async def list_snapshots(self) -> Sequence[Snapshot]:
         self._may("list_snapshots")
         return [self._snapshots[snapshot_id] for snapshot_id in sorted(self._snapshots)]
+
+    def _require_made_for(self, kind: str, handle: str, name: str) -> None:
+        if (made_for := self._made_for[kind, handle]) != name:
+            raise NameTaken(name, handle, made_for)
 
     def _may(self, verb: str) -> None:
         if verb in self.refuse:

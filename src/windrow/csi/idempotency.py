@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from windrow.csi.handles import volume_id_for
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import (
     Attachment,
@@ -39,7 +40,7 @@ class IdempotentVolumes:
         return self._inner.supports_shared
 
     async def create(self, wanted: VolumeRequest) -> Volume:
-        with self._alone("volume", wanted.name):
+        with self._alone("volume", volume_id_for(wanted.name)):
             try:
                 return await self._inner.create(wanted)
             except VolumeExists as error:
@@ -72,7 +73,7 @@ class IdempotentVolumes:
             await self._inner.ensure_detached(volume_id, node_id)
 
     async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
-        with self._alone("snapshot", wanted.name):
+        with self._alone("snapshot", volume_id_for(wanted.name)):
             try:
                 return await self._inner.create_snapshot(wanted)
             except SnapshotExists as error:

@@ -143,6 +143,16 @@ class VolumeExists(AlreadyExists):
         self.volume = volume
 
 
+class NameTaken(AlreadyExists):
+    """The handle that follows from the name is that of an object which was made for another name."""
+
+    def __init__(self, name: str, handle: str, made_for: str) -> None:
+        super().__init__(
+            f"the handle of {name[:128]!r} is {handle!r}, which was made for the name {made_for[:128]!r}",
+            "choose another name",
+        )
+
+
 class SnapshotExists(AlreadyExists):
     """A snapshot has the name."""
 
@@ -215,7 +225,7 @@ class Volumes(Protocol):
         ...
 
     async def create(self, wanted: VolumeRequest) -> Volume:
-        """Make the volume. Raises VolumeExists, OutOfRange (CannotShrink: smaller than its source), UnknownParameter,
+        """Make the volume. Raises VolumeExists, NameTaken, OutOfRange (CannotShrink: smaller than its source), UnknownParameter,
         SnapshotNotFound or VolumeNotFound for its source, QuotaExceeded."""
         ...
 
@@ -246,7 +256,8 @@ class Volumes(Protocol):
         ...
 
     async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
-        """Begin the snapshot; it `is_ready` later. Raises SnapshotExists, VolumeNotFound, UnknownParameter, QuotaExceeded."""
+        """Begin the snapshot; it `is_ready` later. Raises SnapshotExists, NameTaken, VolumeNotFound, UnknownParameter,
+        QuotaExceeded."""
         ...
 
     async def delete_snapshot(self, snapshot_id: str) -> None:

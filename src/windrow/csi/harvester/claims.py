@@ -50,6 +50,8 @@ class Claim:
     guest_uid: str
     is_ours: bool
     is_deleting: bool
+    # The name that it was made for; "" where that is not recorded.
+    made_for: str
     # What the claim is deleted with: a restore of a backup owns the claim that it made.
     restore: str
 
@@ -134,6 +136,7 @@ def read_claim(raw: Mapping[str, Any]) -> Claim:
         guest_uid=annotations.get(GUEST_UID, ""),
         is_ours=labels_of(raw).get(MADE_BY_CSI) == names.DRIVER,
         is_deleting=is_deleting(raw),
+        made_for=annotations.get(VOLUME_NAME, ""),
         restore=_restore_of(raw),
     )
 

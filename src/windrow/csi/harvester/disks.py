@@ -6,7 +6,8 @@ machine's own disks and what an administrator plugged in under another name stay
 
 Removals go by index, each guarded by a test of the name there, so that the patch fails, whole, where the VM was changed
 meanwhile; additions go to the end and need no guard. So the patch carries no resourceVersion, and changes that others make
-elsewhere in the VM, which are many while it starts, do not fail it.
+elsewhere in the VM, which are many while it starts, do not fail it. Only a VM without a list, to which the whole list is
+added, has to be the one that was read.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class VmDisks:
     resource_version: str = ""
 
     def find(self, claim: str) -> Disk | None:
-        return next((one for one in self.disks if one.claim == claim), None)
+        """The disk that the claim is; of several the one that a CSI driver plugged in."""
+        found = [one for one in self.disks if one.claim == claim]
+        return next((one for one in found if one.is_removable), found[0] if found else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +108,24 @@ def read_vm(raw: Mapping[str, Any]) -> VmDisks:
         vm=name_of(raw),
         uid=uid_of(raw),
         is_deleting=is_deleting(raw),
-        disks=tuple(
-            _disk(one, disks.get(str(one.get("name")), {}))
-            for one in volumes
-            if nested(one, "persistentVolumeClaim", "claimName")
-        ),
+        disks=tuple(_disk(one, disks.get(str(one.get("name")), {})) for one in volumes if _claim_of(one)),
         count=len(volumes),
         resource_version=resource_version_of(raw),
     )
 
 
+def _claim_of(volume: Mapping[str, Any]) -> str:
+    """The claim that the volume uses, by its own name or by that of its DataVolume; "" for a volume of another kind."""
+    found = nested(volume, "persistentVolumeClaim", "claimName") or nested(volume, "dataVolume", "name")
+    return str(found or "")
+
+
 def _disk(volume: Mapping[str, Any], disk: Mapping[str, Any]) -> Disk:
-    claim = volume["persistentVolumeClaim"]
     return Disk(
         name=str(volume.get("name")),
-        claim=str(claim["claimName"]),
-        hotpluggable=claim.get("hotpluggable") is True,
+        claim=_claim_of(volume),
+        # No CSI driver plugs in DataVolumes.
+        hotpluggable=nested(volume, "persistentVolumeClaim", "hotpluggable") is True,
         read_only=nested(disk, "disk", "readonly", default=False) is True,
         serial=str(disk.get("serial") or ""),
         bus=str(nested(disk, "disk", "bus", default="")),
@@ -132,11 +137,7 @@ def read_instance(raw: Mapping[str, Any]) -> InstanceDisks:
         vm=name_of(raw),
         is_deleting=is_deleting(raw),
         phase=str(nested(raw, "status", "phase", default="")),
-        claims=frozenset(
-            str(nested(one, "persistentVolumeClaim", "claimName"))
-            for one in mappings_at(raw, "spec", "volumes")
-            if nested(one, "persistentVolumeClaim", "claimName")
-        ),
+        claims=frozenset(claim for one in mappings_at(raw, "spec", "volumes") if (claim := _claim_of(one))),
         plugged=tuple(
             Plugged(str(one.get("name")), str(one.get("phase", "")), str(one.get("message", "")))
             for one in mappings_at(raw, "status", "volumeStatus")
@@ -178,11 +179,13 @@ def plan_patch(raw_vm: Mapping[str, Any], changes: Sequence[DiskChange]) -> list
     gone = {one.volume_id for one in due if one.kind == "detach"}
     added = [one for one in due if one.kind == "attach"]
     spec = nested(raw_vm, "spec", "template", "spec", default={})
+    lists = nested(spec, "volumes"), nested(spec, "domain", "devices", "disks")
     return [
+        *(_same_vm(vm) if added and not all(isinstance(one, list) for one in lists) else ()),
         *_removals(_VOLUMES, mappings_at(spec, "volumes"), gone),
         *_removals(_DISKS, mappings_at(spec, "domain", "devices", "disks"), gone),
-        *_additions(_VOLUMES, nested(spec, "volumes"), [_volume(one.volume_id) for one in added]),
-        *_additions(_DISKS, nested(spec, "domain", "devices", "disks"), [disk_of(one) for one in added]),
+        *_additions(_VOLUMES, lists[0], [_volume(one.volume_id) for one in added]),
+        *_additions(_DISKS, lists[1], [disk_of(one) for one in added]),
     ]
 
 
@@ -201,6 +204,10 @@ def _removals(path: str, entries: Sequence[Mapping[str, Any]], gone: set[str]) -
             steps.append({"op": "test", "path": f"{path}/{index}/name", "value": name})
             steps.append({"op": "remove", "path": f"{path}/{index}"})
     return steps
+
+
+def _same_vm(vm: VmDisks) -> list[Raw]:
+    return [{"op": "test", "path": "/metadata/resourceVersion", "value": vm.resource_version}]
 
 
 def _additions(path: str, present: Any, added: Sequence[Raw]) -> list[Raw]:

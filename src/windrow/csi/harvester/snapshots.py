@@ -46,6 +46,8 @@ class HostSnapshot:
     # Whether a CSI driver made it.
     is_listed: bool
     is_deleting: bool
+    # The name that it was made for; "" where that is not recorded.
+    made_for: str
     # What the controller of snapshots says is wrong; "" for nothing.
     problem: str
 
@@ -93,6 +95,7 @@ def read_snapshot(raw: Mapping[str, Any]) -> HostSnapshot:
         guest_uid=annotations_of(raw).get(GUEST_UID, ""),
         is_listed=STORAGE_CLASS in labels and VOLUME_MODE in labels,
         is_deleting=is_deleting(raw),
+        made_for=annotations_of(raw).get(VOLUME_NAME, ""),
         problem=str(nested(raw, "status", "error", "message", default="")),
     )
 

@@ -39,6 +39,7 @@ from windrow.csi.volumes import (
     Attachment,
     BackupKept,
     CannotShrink,
+    NameTaken,
     NodeNotFound,
     Snapshot,
     SnapshotExists,
@@ -122,12 +123,12 @@ class HarvesterVolumes:
             # A source or class that has gone since says nothing against the volume that was made of it.
             if await self._find_claim(name) is None:
                 raise
-            raise await self._existing(name) from None
+            raise await self._existing(name, wanted.name) from None
         with requesting(f"create {ref}"):
             try:
                 made = read_claim(await self._client.create(PVC, raw, self._options.namespace))
             except AlreadyExists:
-                raise await self._existing(name) from None
+                raise await self._existing(name, wanted.name) from None
         await self._wait_to_see(ref)
         return made.volume
 
@@ -142,10 +143,12 @@ class HarvesterVolumes:
         modes = await self._modes(storage_class, wanted, content.volume_mode)
         return render_claim(name, wanted, size, storage_class, modes, self._options.guest_uid)
 
-    async def _existing(self, name: str) -> CsiError:
-        """What is raised where the name is taken."""
+    async def _existing(self, name: str, wanted: str) -> CsiError:
+        """What is raised where a claim has the handle of the name that is wanted."""
         found, ref = await self._get_claim(name), self._claim_ref(name)
         _require_made_by_csi(found.is_listed, ref, "taken for a volume")
+        if found.made_for not in ("", wanted):
+            return NameTaken(wanted, name, found.made_for)
         if found.is_deleting:
             return Unfinished(f"{ref} on Harvester is being deleted", "repeat the same call once it is gone")
         await self._wait_to_see(ref)
@@ -162,7 +165,9 @@ class HarvesterVolumes:
         match wanted.source:
             case SnapshotSource(snapshot_id):
                 found = await self._get_host_snapshot(snapshot_id)
-                _require_made_by_csi(found.is_listed, self._snapshot_ref(snapshot_id), "restored")
+                ref = self._snapshot_ref(snapshot_id)
+                _require_made_by_csi(found.is_listed, ref, "restored")
+                _require_kept(found.is_deleting, ref, "restored")
                 if not found.snapshot.is_ready:
                     raise Unfinished(
                         f"VolumeSnapshot {snapshot_id} on Harvester is not ready", "repeat the same call"
@@ -170,7 +175,9 @@ class HarvesterVolumes:
                 return _Content(max(found.snapshot.size, MIN_BYTES), found.storage_class, found.volume_mode)
             case VolumeSource(volume_id):
                 claim = await self._get_claim(volume_id)
-                _require_made_by_csi(claim.is_listed, self._claim_ref(volume_id), "cloned")
+                ref = self._claim_ref(volume_id)
+                _require_made_by_csi(claim.is_listed, ref, "cloned")
+                _require_kept(claim.is_deleting, ref, "cloned")
                 return _Content(max(claim.volume.size, MIN_BYTES), claim.storage_class, claim.volume_mode)
             case None:
                 return _Content()
@@ -476,10 +483,18 @@ class HarvesterVolumes:
             try:
                 made = await self._client.create(VOLUME_SNAPSHOT, raw, self._options.namespace)
             except AlreadyExists:
-                found = await self._get_host_snapshot(name)
-                _require_made_by_csi(found.is_listed, self._snapshot_ref(name), "taken for a snapshot")
-                raise SnapshotExists(self._sized(found, claim)) from None
+                raise await self._existing_snapshot(name, wanted.name, claim) from None
         return self._sized(read_snapshot(made), claim)
+
+    async def _existing_snapshot(self, name: str, wanted: str, claim: Claim) -> CsiError:
+        """What is raised where a VolumeSnapshot has the handle of the name that is wanted."""
+        found, ref = await self._get_host_snapshot(name), self._snapshot_ref(name)
+        _require_made_by_csi(found.is_listed, ref, "taken for a snapshot")
+        if found.made_for not in ("", wanted):
+            return NameTaken(wanted, name, found.made_for)
+        if found.is_deleting:
+            return Unfinished(f"{ref} on Harvester is being deleted", "repeat the same call once it is gone")
+        return SnapshotExists(self._sized(found, claim))
 
     def _sized(self, found: HostSnapshot, claim: Claim) -> Snapshot:
         """One that is not ready has no size yet: that of its volume stands for it."""
@@ -504,7 +519,9 @@ class HarvesterVolumes:
         with requesting(f"list VolumeSnapshots in namespace {self._options.namespace}"):
             raws = await self._client.list(VOLUME_SNAPSHOT, self._options.namespace)
         found = map(read_snapshot, raws)
-        listed = [one for one in found if one.is_listed and self._is_own(one.guest_uid)]
+        listed = [
+            one for one in found if one.is_listed and not one.is_deleting and self._is_own(one.guest_uid)
+        ]
         return sorted((one.snapshot for one in listed), key=lambda one: one.id)
 
     async def _get_host_snapshot(self, snapshot_id: str) -> HostSnapshot:
@@ -573,4 +590,12 @@ def _require_made_by_csi(is_listed: bool, ref: ObjectRef, done: str) -> None:
         raise FailedPrecondition(
             f"{ref} on Harvester was not made by a CSI driver, so it is not {done}",
             "do this on Harvester, by hand",
+        )
+
+
+def _require_kept(is_deleting: bool, ref: ObjectRef, done: str) -> None:
+    """Raises FailedPrecondition for an object that may be gone before a copy of it is whole."""
+    if is_deleting:
+        raise FailedPrecondition(
+            f"{ref} on Harvester is being deleted, so it is not {done}", "use another source"
         )

@@ -107,9 +107,55 @@ def test_an_addition_does_not_mind_what_was_changed_meanwhile():
 
 
 def test_a_vm_without_lists_gets_them():
-    vm = {"metadata": {"name": "a"}, "spec": {"template": {"spec": {"domain": {"devices": {}}}}}}
+    vm = {
+        "metadata": {"name": "a", "resourceVersion": "7"},
+        "spec": {"template": {"spec": {"domain": {"devices": {}}}}},
+    }
 
     assert names(apply_json_patch(vm, plan_patch(vm, [attach("x"), attach("y")]))) == (["x", "y"], ["x", "y"])
+
+
+@pytest.mark.parametrize("lacking", ["volumes", "disks"])
+def test_a_list_is_only_added_to_the_vm_that_was_read_without_it(lacking: str):
+    vm = a_vm()
+    vm["metadata"]["resourceVersion"] = "7"
+    spec = vm["spec"]["template"]["spec"]
+    del (spec if lacking == "volumes" else spec["domain"]["devices"])[lacking]
+    steps = plan_patch(vm, [attach("x")])
+
+    apply_json_patch(vm, steps)
+    changed = a_vm("b")
+    changed["metadata"]["resourceVersion"] = "8"
+    with pytest.raises(PatchFailed):
+        apply_json_patch(changed, steps)
+    assert [one["op"] for one in plan_patch(a_vm(), [attach("x")])] == ["add", "add"]
+
+
+def test_a_claim_that_a_vm_has_by_its_data_volume_is_a_disk_of_the_vm_s_own():
+    vm = a_vm()
+    vm["spec"]["template"]["spec"]["volumes"][0] = {
+        "name": "root",
+        "dataVolume": {"name": "root", "hotpluggable": True},
+    }
+    instance = {"metadata": {"name": "a"}, "spec": {"volumes": vm["spec"]["template"]["spec"]["volumes"]}}
+
+    found = read_vm(vm).find("root")
+    assert found is not None
+    assert not found.is_removable
+    assert plan_patch(vm, [detach("root")]) == []
+    assert read_instance(instance).has("root")
+
+
+def test_what_an_administrator_plugged_in_of_the_same_claim_hides_nothing():
+    vm = a_vm("b")
+    theirs = {"name": "theirs", "persistentVolumeClaim": {"claimName": "b", "hotpluggable": True}}
+    vm["spec"]["template"]["spec"]["volumes"].insert(0, theirs)
+    after = apply_json_patch(vm, plan_patch(vm, [detach("b")]))
+
+    assert names(after) == (["theirs", "root"], ["root"])
+    left = read_vm(after).find("b")
+    assert left is not None
+    assert not left.is_removable
 
 
 def test_a_vm_of_the_go_driver_is_read():

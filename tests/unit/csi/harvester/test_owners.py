@@ -165,6 +165,20 @@ def test_a_claim_that_no_csi_driver_made_is_neither_taken_nor_copied_nor_deleted
     live(story)
 
 
+def test_a_claim_that_no_csi_driver_made_may_be_used_and_grown_by_a_persistent_volume_that_names_it():
+    async def story(rig: VolumesRig) -> None:
+        await claim_by_hand(rig, "payroll-db")
+        volumes = IdempotentVolumes(rig.volumes)
+        await volumes.ensure_attached("payroll-db", rig.node, False)
+        await volumes.ensure_detached("payroll-db", rig.node)
+        grown = await volumes.ensure_expanded("payroll-db", SizeRange(2 * GIB))
+
+        assert grown.size == 2 * GIB
+        assert grown.nodes == ()
+
+    live(story)
+
+
 def test_a_snapshot_that_no_csi_driver_made_is_neither_taken_nor_restored_nor_deleted():
     async def story(rig: VolumesRig) -> None:
         await volume(rig)

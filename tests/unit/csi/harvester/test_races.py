@@ -18,12 +18,14 @@ from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import sleep
 from windrow.core.rng import Rng
+from windrow.csi.cmd.connection import host_transport
 from windrow.csi.errors import Unavailable
 from windrow.csi.harvester.disks import DiskChange, plan_patch
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import Unfinished, VolumeInUse, VolumeRequest
+from windrow.emulator.delays import Delays
 from windrow.harvester.resources import VM, VMI
 from windrow.harvester.unanswered import LATEST
 from windrow.kubernetes.errors import OutcomeUnknown
@@ -35,13 +37,17 @@ ONE = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
 
 
 class Line(TransportMiddleware):
-    """A way to Harvester whose watches can be `late`, and on which `unanswered` patches are lost, or come late."""
+    """A way to Harvester whose watches can be `late`, all or those of one kind, and on which `unanswered` patches are lost, or
+    come late. The next patch takes `patch_s` more until Harvester has it. `before` is awaited before each request."""
 
     def __init__(self, inner: Transport, rig: VolumesRig) -> None:
         super().__init__(inner)
         self._clock = rig.harvester.clock.base
         self.is_late = False
+        self.late_kind = ""
         self.unanswered = 0
+        self.patch_s = 0.0
+        self.before: Callable[[Request], Awaitable[None]] | None = None
         self.lost: list[Request] = []
 
     async def send(self, request: Request) -> Reply:
@@ -49,6 +55,11 @@ class Line(TransportMiddleware):
             self.unanswered -= 1
             self.lost.append(request)
             raise OutcomeUnknown("no answer within 30 s")
+        if self.before is not None:
+            await self.before(request)
+        if request.method == "PATCH" and self.patch_s:
+            delay, self.patch_s = timedelta(seconds=self.patch_s), 0.0
+            await sleep(self._clock, delay)
         return await self._inner.send(request)
 
     async def send_lost(self) -> None:
@@ -59,11 +70,11 @@ class Line(TransportMiddleware):
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         async with self._inner.stream(request) as events:
-            yield self._events(events)
+            yield self._events(events, request.path.rpartition("/")[2])
 
-    async def _events(self, events: AsyncIterator[WatchEvent]) -> AsyncIterator[WatchEvent]:
+    async def _events(self, events: AsyncIterator[WatchEvent], kind: str) -> AsyncIterator[WatchEvent]:
         async for event in events:
-            while self.is_late:
+            while self.is_late or self.late_kind == kind:
                 await sleep(self._clock, timedelta(seconds=0.5))
             yield event
 
@@ -71,13 +82,15 @@ class Line(TransportMiddleware):
 class Controller:
     """Another driver on the same Harvester."""
 
-    def __init__(self, rig: VolumesRig) -> None:
+    def __init__(self, rig: VolumesRig, *, as_process: bool = False) -> None:
         harvester, clock = rig.harvester, rig.harvester.clock.base
         access = parse_kubeconfig(harvester.token_kubeconfig(harvester.new_token(), ""))
         self.line = Line(InProcessTransport(access, harvester.network.find, clock), rig)
         self.requests: list[Request] = []
         self.host = HarvesterVolumes(
-            Distant(self.line, self.requests, clock),
+            host_transport(self.line, clock, Rng(7))
+            if as_process
+            else Distant(self.line, self.requests, clock),
             HostOptions("default", guest_uid=GUEST),
             clock,
             Rng(6),
@@ -86,10 +99,14 @@ class Controller:
         self.volumes = IdempotentVolumes(self.host)
 
 
-def live(story: Callable[[VolumesRig, Controller], Awaitable[None]], **options: Any) -> None:
+def live(
+    story: Callable[[VolumesRig, Controller], Awaitable[None]], *, as_process: bool = False, **options: Any
+) -> None:
+    """`as_process`: the controller asks through what a process asks through."""
+
     async def alive() -> None:
         async with volumes_rig(**options) as rig, asyncio.TaskGroup() as tasks:
-            other = Controller(rig)
+            other = Controller(rig, as_process=as_process)
             running = tasks.create_task(other.host.run())
             await other.host.state.wait_for_sync()
             await rig.volumes.create(VolumeRequest(ONE, SizeRange(GIB)))
@@ -227,5 +244,131 @@ def test_of_two_attachments_the_one_without_an_answer_may_come_after_the_detachm
         await other.volumes.ensure_detached(ONE, "node-1")
 
         assert await nodes_with_disk(rig) == []
+
+    live(story)
+
+
+# --- patches that are carried out late --------------------------------------------------------------------------------
+
+
+async def give_up_attachment(rig: VolumesRig, other: Controller, node: str) -> asyncio.Task[None]:
+    """The patch takes 3 s; its caller gives up after one. What is returned ends with the call."""
+    other.line.patch_s = 3
+    attaching = asyncio.create_task(other.volumes.ensure_attached(ONE, node, False))
+    await pause(rig, 1)
+    ending = asyncio.create_task(give_up(attaching))
+    await pause(rig, 0.1)
+    assert await nodes_with_disk(rig) == []
+    return ending
+
+
+def test_while_a_patch_is_under_way_whose_caller_gave_up_nothing_else_is_done_with_its_volume():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        ending = await give_up_attachment(rig, other, "node-1")
+        for call in (
+            other.volumes.ensure_detached(ONE, "node-1"),
+            other.volumes.ensure_attached(ONE, "node-2", False),
+            other.volumes.delete(ONE),
+        ):
+            with pytest.raises(Unfinished, match="another call works on volume"):
+                await call
+        await ending
+        assert "node-1" in await nodes_with_disk(rig)
+        await other.volumes.ensure_detached(ONE, "node-1")
+        await other.volumes.ensure_attached(ONE, "node-2", False)
+        await pause(rig, 10)
+
+        assert await nodes_with_disk(rig) == ["node-2", "instance of node-2"]
+
+    live(story, as_process=True)
+
+
+def test_no_vm_gets_a_volume_that_was_deleted_after_its_attachment_was_given_up():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        ending = await give_up_attachment(rig, other, "node-1")
+        await ending
+        with pytest.raises(VolumeInUse):
+            await other.volumes.delete(ONE)
+        await other.volumes.ensure_detached(ONE, "node-1")
+        await other.volumes.delete(ONE)
+        await pause(rig, 10)
+
+        assert await nodes_with_disk(rig) == []
+
+    live(story, as_process=True)
+
+
+# --- what is known of instances and of other VMs ----------------------------------------------------------------------
+
+
+def test_a_detachment_waits_for_the_instance_although_its_watch_is_behind():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.late_kind = "virtualmachineinstances"
+        attaching = asyncio.create_task(other.volumes.ensure_attached(ONE, "node-1", False))
+        await pause(rig, 8)
+        await give_up(attaching)
+        assert await nodes_with_disk(rig) == ["node-1", "instance of node-1"]
+        detaching = asyncio.create_task(other.volumes.ensure_detached(ONE, "node-1"))
+        await pause(rig, 0.5)
+        assert await nodes_with_disk(rig) == ["instance of node-1"]
+        assert not detaching.done()
+        other.line.late_kind = ""
+        await detaching
+
+        assert await nodes_with_disk(rig) == []
+
+    live(story)
+
+
+def test_a_volume_that_another_instance_has_yet_is_not_attached():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.late_kind = "virtualmachineinstances"
+        await rig.volumes.ensure_attached(ONE, "node-2", False)
+        detaching = asyncio.create_task(rig.volumes.ensure_detached(ONE, "node-2"))
+        await pause(rig, 2)
+        assert await nodes_with_disk(rig) == ["instance of node-2"]
+        attaching = asyncio.create_task(other.volumes.ensure_attached(ONE, "node-1", False))
+        await pause(rig, 10)
+        other.line.late_kind = ""
+        with pytest.raises(VolumeInUse, match="is attached to node-2, so it cannot be attached to node-1"):
+            await attaching
+        await detaching
+        await other.volumes.ensure_attached(ONE, "node-1", False)
+
+        assert await nodes_with_disk(rig) == ["node-1", "instance of node-1"]
+
+    live(story, delays=Delays(hotplug_unplug=60))
+
+
+@pytest.mark.parametrize(("was_attached", "kept"), [(True, ["node-1", "instance of node-1"]), (False, [])])
+def test_of_an_attachment_that_must_not_be_only_what_it_sent_is_taken_back(
+    was_attached: bool, kept: list[str]
+):
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        if was_attached:
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+            await pause(rig, 5)
+        shown = False
+
+        async def show_another(request: Request) -> None:
+            """Once the queue reads node-1, the instance of node-2 has the volume, too."""
+            nonlocal shown
+            if request.method != "GET" or not request.path.endswith("virtualmachines/node-1") or shown:
+                return
+            shown = True
+            ref = VMI.ref("node-2", "default")
+            statuses = (await rig.line.get(ref))["status"]["volumeStatus"]
+            plugged = {"name": ONE, "phase": "Ready", "hotplugVolume": {}}
+            await rig.line.patch(ref, {"status": {"volumeStatus": [*statuses, plugged]}})
+            await pause(rig, 0.5)
+
+        other.line.before = show_another
+        with pytest.raises(VolumeInUse, match="is attached to node-2"):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        other.line.before = None
+        await pause(rig, 20)
+
+        found = await nodes_with_disk(rig)
+        assert [one for one in found if not one.endswith("node-2")] == kept
 
     live(story)

@@ -9,6 +9,7 @@ from tests.contract.volumes_rig import GUEST, VolumesRig, volumes_rig
 from tests.support.clock import run_driven
 
 from windrow.csi import names
+from windrow.csi.errors import FailedPrecondition
 from windrow.csi.harvester.claims import read_claim, render_claim
 from windrow.csi.harvester.snapshots import read_snapshot, render_snapshot, snapshot_class_of
 from windrow.csi.sizes import SizeRange
@@ -227,5 +228,42 @@ def test_a_snapshot_is_made_awaited_restored_and_deleted():
             with pytest.raises(SnapshotNotFound):
                 await volumes.delete_snapshot("snapshot-a")
             assert [one.id for one in await volumes.list_snapshots()] == ["snapshot-b"]
+
+    run_driven(story())
+
+
+def test_a_snapshot_that_is_being_deleted_is_neither_taken_nor_restored_nor_listed():
+    async def story() -> None:
+        async with volumes_rig() as rig:
+            rig.harvester.api.install_crd(DEFINITION)
+            volumes, ref = rig.volumes, VOLUME_SNAPSHOT.ref("snapshot-1", "default")
+            await volumes.create(VolumeRequest(PVC, SizeRange(GIB)))
+            provisioner = {"volume.kubernetes.io/storage-provisioner": LONGHORN_DRIVER}
+            await rig.line.patch(CLAIM.ref(PVC, "default"), {"metadata": {"annotations": provisioner}})
+            await volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
+            await finish(rig, "snapshot-1")
+            await rig.line.patch(ref, {"metadata": {"finalizers": ["example.org/hold"]}})
+            await volumes.delete_snapshot("snapshot-1")
+
+            with pytest.raises(Unfinished, match="snapshot-1 on Harvester is being deleted"):
+                await volumes.create_snapshot(SnapshotRequest("snapshot-1", PVC))
+            with pytest.raises(FailedPrecondition, match="is being deleted, so it is not restored"):
+                await volumes.create(VolumeRequest("restored", source=SnapshotSource("snapshot-1")))
+            assert await volumes.list_snapshots() == []
+            await volumes.delete_snapshot("snapshot-1")
+
+    run_driven(story())
+
+
+def test_a_volume_that_is_being_deleted_is_not_cloned():
+    async def story() -> None:
+        async with volumes_rig() as rig:
+            ref = CLAIM.ref(PVC, "default")
+            await rig.volumes.create(VolumeRequest(PVC, SizeRange(GIB)))
+            await rig.line.patch(ref, {"metadata": {"finalizers": ["example.org/hold"]}})
+            await rig.line.delete(ref)
+
+            with pytest.raises(FailedPrecondition, match="is being deleted, so it is not cloned"):
+                await rig.volumes.create(VolumeRequest("copy", source=VolumeSource(PVC)))
 
     run_driven(story())
