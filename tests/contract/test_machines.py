@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -134,6 +134,7 @@ class RigKind:
 # What no host can give to a plugin that knows nothing of marks or documents (reference/01 §3).
 GO_CANNOT = {
     "test_a_machine_without_owner_annotations_is_not_powered_and_not_missing": "it knows no marks",
+    "test_the_status_of_a_machine_whose_owner_is_unknown_is_unknown": "it knows no marks",
     "test_replaced_user_data_is_what_the_machine_reads_next": "it cannot replace a document",
     "test_the_config_names_the_machine_and_its_claims": "its claims have names of its own",
     "test_the_named_volumes_are_deleted_wherever_they_are": "it removes what it made, and nothing else",
@@ -248,6 +249,41 @@ def test_a_deleted_vm_is_reported_missing(play: Callable[[Story], None]) -> None
         await rig.delete_vm("c1-pool1-abcde-fghij")
 
         assert (await wait_for_status(rig, "m-1", lambda s: s.presence == "missing")).because
+
+    play(story)
+
+
+def test_the_status_that_is_read_now_is_that_of_this_moment(play: Callable[[Story], None]) -> None:
+    async def story(rig: Rig) -> None:
+        config = await create_running(rig, a_spec())
+
+        status = await rig.machines.read_status(config)
+        assert (status.presence, status.state, status.vm_uid != "") == ("present", "running", True)
+        await rig.delete_vm("c1-pool1-abcde-fghij")
+        going = await rig.machines.read_status(config)
+        assert (going.machine_uid, going.name) == ("m-1", "c1-pool1-abcde-fghij")
+        assert going.presence == "missing" or going.state == "deleting"
+
+    play(story)
+
+
+def test_the_status_of_a_machine_whose_owner_is_unknown_is_unknown(play: Callable[[Story], None]) -> None:
+    async def story(rig: Rig) -> None:
+        config = await create_running(rig, a_spec())
+        await rig.remove_owner_annotations("c1-pool1-abcde-fghij")
+
+        assert (await rig.machines.read_status(config)).presence == "unknown"
+
+    play(story)
+
+
+def test_the_status_read_now_with_a_revoked_credential_is_unknown(play: Callable[[Story], None]) -> None:
+    async def story(rig: Rig) -> None:
+        config = await create_running(rig, a_spec())
+        await rig.revoke()
+
+        with suppress(InfrastructureUnknown):
+            assert (await rig.machines.read_status(config)).presence == "unknown"
 
     play(story)
 

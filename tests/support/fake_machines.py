@@ -27,7 +27,7 @@ from windrow.machines.port import (
 )
 from windrow.machines.status_store import StatusStore
 
-Verb = Literal["check", "plan", "ensure", "power", "replace_user_data", "remove"]
+Verb = Literal["check", "plan", "ensure", "power", "replace_user_data", "remove", "read_status"]
 HARVESTER = "harvester-in-memory"
 
 
@@ -189,6 +189,13 @@ class MemoryMachines:
         if not machine.removal_hangs:
             self._delete(machine)
         return None
+
+    async def read_status(self, config: DriverConfig) -> MachineStatus:
+        self._record_call("read_status", config["MachineName"], config["WindrowCredential"])
+        self._compare_identity(config)
+        if (machine := self._owned(config)) is None:
+            return MachineStatus(config["WindrowMachineUID"], config["MachineName"], "missing")
+        return _status_of(machine)
 
     def statuses(self) -> Cache[MachineStatus]:
         return self._store
@@ -418,25 +425,7 @@ class MemoryMachines:
     def _put_present(self, machine: _Machine) -> None:
         if machine.machine_uid not in self._tracked or machine.credential in self._revoked:
             return
-        if not machine.has_owner_annotations:
-            because = str(_unowned_problem(machine))
-            self._put(MachineStatus(machine.machine_uid, machine.spec_name, "unknown", because=because))
-            return
-        is_up = machine.state in ("running", "migrating")
-        self._put(
-            MachineStatus(
-                machine_uid=machine.machine_uid,
-                name=machine.spec_name,
-                presence="present",
-                vm_uid=machine.vm_uid,
-                state=machine.state,
-                addresses=machine.addresses if is_up else (),
-                host=machine.host,
-                host_ready=machine.host_ready,
-                agent_connected=machine.agent_connected if is_up else None,
-                because=machine.because,
-            )
-        )
+        self._put(_status_of(machine))
 
     def _put_missing(self, uid: str, name: str) -> None:
         if uid in self._tracked and self._tracked[uid]["WindrowCredential"] not in self._revoked:
@@ -455,3 +444,22 @@ def _unowned_problem(machine: _Machine) -> Problem:
 
 def _claims_of(spec: MachineSpec) -> tuple[str, ...]:
     return (f"{spec.name}-disk-0-{Rng(spec.machine_uid).name_suffix()}",)
+
+
+def _status_of(machine: _Machine) -> MachineStatus:
+    if not machine.has_owner_annotations:
+        because = str(_unowned_problem(machine))
+        return MachineStatus(machine.machine_uid, machine.spec_name, "unknown", because=because)
+    is_up = machine.state in ("running", "migrating")
+    return MachineStatus(
+        machine_uid=machine.machine_uid,
+        name=machine.spec_name,
+        presence="present",
+        vm_uid=machine.vm_uid,
+        state=machine.state,
+        addresses=machine.addresses if is_up else (),
+        host=machine.host,
+        host_ready=machine.host_ready,
+        agent_connected=machine.agent_connected if is_up else None,
+        because=machine.because,
+    )

@@ -179,7 +179,7 @@ class ClusterController:
         self._executor = Executor(
             self._context,
             ClusterActions(self._context, self._harvesters, guests),
-            MachineActions(self._context, machines, guests, self._harvesters),
+            MachineActions(self._context, machines, guests),
             AddressActions(api, self._addresses),
             EndpointActions(self._context, self._harvesters),
             self._observer.read_lease,

@@ -177,6 +177,10 @@ class DriverDispatch:
             await adapter.remove(config, volumes)
         self._begun.discard(str(config["WindrowMachineUID"]))
 
+    async def read_status(self, config: DriverConfig) -> MachineStatus:
+        with self._calling_of(config) as adapter:
+            return await adapter.read_status(config)
+
     def statuses(self) -> Cache[MachineStatus]:
         return self._store
 

@@ -154,6 +154,13 @@ class Machines(Protocol):
         """
         ...
 
+    async def read_status(self, config: DriverConfig) -> MachineStatus:
+        """The status of a machine that was created, read now, for a decision that must not rest on an older one.
+
+        "unknown" where the infrastructure does not say. Raises InfrastructureUnknown.
+        """
+        ...
+
     def statuses(self) -> Cache[MachineStatus]:
         """The status of every machine that was given to `ensure` or `track`, by machine uid."""
         ...

@@ -40,8 +40,13 @@ from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, Disruption, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.sources.harvesters import HarvesterClients
-from windrow.clusters.state import ActionFailure, ClusterState, CredentialProblem, ManagerLease
+from windrow.clusters.state import (
+    ActionFailure,
+    ClusterState,
+    CredentialProblem,
+    MachineState,
+    ManagerLease,
+)
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
@@ -51,7 +56,8 @@ from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import Raw, name_of, new_object
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET
-from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
+from windrow.machines.harvester.machines import HarvesterMachines
+from windrow.machines.port import DRIVER_KEY, InfrastructureUnknown, MachineRefused, Machines, Problem
 
 POOL, SERVERS = a_pool(quantity=120), a_pool("servers", 1, SERVER)
 NAMES = [f"w{number}" for number in range(1, 121)]
@@ -98,7 +104,9 @@ class Shown:
     def __init__(self, *objects: Raw) -> None:
         self._objects: dict[str, Raw] = {}
         self.asked: list[str] = []
-        self.show(*objects)
+        system = new_object(NAMESPACE, "kube-system")
+        system["metadata"]["uid"] = "harvester-1"
+        self.show(system, *objects)
 
     def show(self, *objects: Raw) -> None:
         self._objects |= {f"{raw['kind']}/{name_of(raw)}": raw for raw in objects}
@@ -109,9 +117,7 @@ class Shown:
     async def send(self, request: Request) -> Reply:
         *_, plural, name = request.path.split("/")
         self.asked.append(f"{plural}/{name}")
-        kind = {"virtualmachines": "VirtualMachine", "virtualmachineinstances": "VirtualMachineInstance"}[
-            plural
-        ]
+        kind = {kind.plural: kind.kind for kind in (VM, VMI, NAMESPACE)}[plural]
         if (found := self._objects.get(f"{kind}/{name}")) is not None:
             return Reply(200, dumps(found))
         status = {"kind": "Status", "reason": "NotFound", "code": 404, "details": {"name": name}}
@@ -142,12 +148,17 @@ def on_a_site(
         secrets: Any = {SECRET.ref("cc", "ns"): may}
         context = ReconcileContext(api, unused, unused, secrets, clock, Rng(2), unused)
         machines = MemoryMachines(clock)
+        infrastructure: Machines = machines
+        if harvester is not None:
+
+            async def kubeconfig(credential: str) -> str:
+                return access
+
+            infrastructure = HarvesterMachines(kubeconfig, lambda _: harvester, clock, Rng(3))
         executor = Executor(
             context,
             cluster_actions=ClusterActions(context, unused, unused),
-            machine_actions=MachineActions(
-                context, machines, unused, HarvesterClients(secrets, lambda access: harvester or unused)
-            ),
+            machine_actions=MachineActions(context, infrastructure, unused),
             address_actions=unused,
             endpoint_actions=unused,
             read_lease=lambda state: HELD if leases is None else next(leases),
@@ -249,8 +260,22 @@ LOST: dict[str, list[Raw]] = {
     ],
     "its VM is another's": [{**VM2, "metadata": {**VM2["metadata"], "annotations": {}}}, VMI2],
 }
-MEMBERS = look(a_cluster(SERVERS), [a_machine(name, SERVERS) for name in ("s1", "s2")])
 COUNTED = ("s1", "s2")
+
+
+def a_made_server(name: str) -> MachineState:
+    config = {
+        "MachineName": name,
+        "VMNamespace": "default",
+        "WindrowMachineUID": f"uid-{name}",
+        "WindrowClusterUID": "cluster-uid",
+        "WindrowVMUID": f"vm-{name}",
+        "WindrowCredential": "ns:cc",
+    }
+    return record_of(a_machine(name, SERVERS), driver_config=config)
+
+
+MEMBERS = look(a_cluster(SERVERS), [a_made_server(name) for name in COUNTED])
 REMOVALS = (
     do.DeleteMachine("it is due", "s1", counted=COUNTED),
     do.RemoveEtcdMember("it is due", "s1", "s1", counted=COUNTED),
@@ -326,11 +351,39 @@ def test_a_member_goes_when_those_that_were_counted_run_and_nothing_is_asked_whe
 
         await site.execute(REMOVALS[0], state=MEMBERS)
         plurals = ("virtualmachineinstances", "virtualmachines")
-        assert sorted(harvester.asked) == [f"{plural}/{name}" for plural in plurals for name in COUNTED]
+        asked = [one for one in harvester.asked if one.startswith("virtual")]
+        assert sorted(asked) == [f"{plural}/{name}" for plural in plurals for name in COUNTED]
         assert len(await site.api.list(EVENT, "fleet-default")) == 2
         assert {raw.get("count") for raw in await site.api.list(EVENT, "fleet-default")} == {2}
 
     on_a_site(story, harvester=harvester)
+
+
+@pytest.mark.parametrize("action", REMOVALS, ids=["DeleteMachine", "RemoveEtcdMember"])
+def test_of_another_driver_the_status_of_this_moment_counts_too(action: Action) -> None:
+    members = [
+        record_of(
+            member, driver="noop", driver_config={**(member.record.driver_config or {}), DRIVER_KEY: "noop"}
+        )
+        for member in MEMBERS.machines
+    ]
+    state = replace(MEMBERS, machines=tuple(members))
+
+    async def story(site: Site) -> None:
+        assert await site.execute(action, state=state) == {}
+        assert await site.events() == []
+        assert sorted(call.machine for call in site.machines.calls if call.verb == "read_status") == [
+            "s1",
+            "s2",
+        ]
+        await asyncio.sleep(5)
+        told = (await site.execute(action, state=state))["s1"].message
+        assert (
+            told
+            == "Machine fleet-default/s1 is missing to driver noop, and its last poll does not show that; no other etcd member is removed"
+        )
+
+    on_a_site(story)
 
 
 def test_a_deletion_that_is_requested_again_is_no_second_event_and_what_follows_it_is_one() -> None:

@@ -49,7 +49,7 @@ def execute(action: Any, state: ClusterState, consents: dict[str, frozenset[str]
         api=unused, clusters=unused, machines=unused, secrets=secrets, clock=clock, rng=unused, stamps=unused
     )
     machines = MemoryMachines(clock)
-    methods = MachineActions(context, machines, unused, unused)
+    methods = MachineActions(context, machines, unused)
     method: Any = {
         do.ProvisionVM: methods.provision_vm,
         do.StartVM: methods.start_vm,

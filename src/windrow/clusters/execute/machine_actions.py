@@ -37,14 +37,9 @@ from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.status import WATCH_HINT
 from windrow.core.clock import format_time
-from windrow.harvester.resources import VM, VMI
-from windrow.harvester.status import read_vm_status
-from windrow.harvester.vmis import read_vmi
-from windrow.harvester.vms import read_vm
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
@@ -56,7 +51,6 @@ from windrow.machines.port import (
     MachineStatus,
     Power,
     ReplaceUserDataUnsupported,
-    is_synthetic_uid,
 )
 
 log = logging.getLogger(__name__)
@@ -70,10 +64,9 @@ class MachineActions:
         context: ReconcileContext,
         infrastructure: Machines,
         guests: GuestClusterCache,
-        harvesters: HarvesterClients,
     ) -> None:
         self._context, self._infrastructure = context, infrastructure
-        self._guests, self._harvesters = guests, harvesters
+        self._guests = guests
 
     async def provision_vm(self, action: do.ProvisionVM, state: ClusterState) -> None:
         found = get_machine(action.machine, state)
@@ -200,14 +193,13 @@ class MachineActions:
     async def _require_members(self, counted: Sequence[str], state: ClusterState) -> None:
         """Raises StalePlan or WatchBehind unless the VMs of these machines still are those of healthy etcd members.
 
-        A watch may be behind, or silent: that one of them is lost would show when another one is gone for good. Of the
-        machines of other drivers nothing is newer than their status.
+        A watch may be behind, or silent, and a plugin is polled seldom: that one of them is lost would show when another
+        one is gone for good.
         """
         members = [get_machine(name, state) for name in counted]
-        members = [member for member in members if member.record.driver == HARVESTER]
-        readings = await asyncio.gather(*(self._read_vm(member.record) for member in members))
+        readings = await asyncio.gather(*(self._read_status(member.record) for member in members))
         for member, vm in zip(members, readings, strict=True):
-            if not state.is_healthy_etcd_member(replace(member, vm=vm)):
+            if vm.presence == "unknown" or not state.is_healthy_etcd_member(replace(member, vm=vm)):
                 self._on_stale_watch(member, vm, state)
         self._context.process_state.stale_watches.pop(state.cluster.uid, None)
 
@@ -216,8 +208,12 @@ class MachineActions:
         known, now = self._context.process_state.stale_watches, self._context.clock.monotonic()
         before = known.get(state.cluster.uid)
         since = before.since if before is not None and before.machine == member.name else now
+        driver = member.record.driver
+        where, source = (
+            ("on Harvester", "watch") if driver == HARVESTER else (f"to driver {driver}", "last poll")
+        )
         sentence = (
-            f"{member.vm_ref} is {vm.state or vm.presence} on Harvester, and its watch does not show that; no other etcd "
+            f"{member.vm_ref} is {vm.state or vm.presence} {where}, and its {source} does not show that; no other etcd "
             "member is removed"
         )
         known[state.cluster.uid] = StaleWatch(member.name, since, now, sentence)
@@ -226,15 +222,10 @@ class MachineActions:
             raise StalePlan
         raise WatchBehind(sentence, WATCH_HINT)
 
-    async def _read_vm(self, machine: Machine) -> MachineStatus:
-        client = self._harvesters.get_client(machine.credential, machine.namespace)
-        refs = (kind.ref(machine.name, machine.vm_namespace) for kind in (VM, VMI))
-        raw, raw_vmi = await asyncio.gather(*map(client.find, refs))
-        vm = None if raw is None else read_vm(raw)
-        owner = (machine.uid, machine.cluster_uid)
-        if vm is None or not (is_synthetic_uid(machine.vm_uid) or (vm.machine_uid, vm.cluster_uid) == owner):
-            return MachineStatus(machine.uid, machine.name, "missing")
-        return read_vm_status(vm, None if raw_vmi is None else read_vmi(raw_vmi))
+    async def _read_status(self, machine: Machine) -> MachineStatus:
+        if machine.driver_config is None:
+            raise StalePlan
+        return await self._infrastructure.read_status(machine.driver_config)
 
     async def delete_vm(self, action: do.DeleteVM, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record

@@ -55,7 +55,7 @@ from windrow.nodedriver.validate.references import check as find_problems_there
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm import power as powers
 from windrow.nodedriver.vm.create import ensure_created, replace_user_data
-from windrow.nodedriver.vm.observe import find_object
+from windrow.nodedriver.vm.observe import find_object, get_status
 from windrow.nodedriver.vm.ownership import require_owner
 from windrow.nodedriver.vm.plan import planned_claims
 from windrow.nodedriver.vm.remove import remove
@@ -309,6 +309,13 @@ class HarvesterMachines:
         if is_gone:
             because = f"VirtualMachine {configuration.machine_name} not found"
             worker.put_status(configuration.machine_uid, machine.status("missing", because))
+
+    async def read_status(self, config: DriverConfig) -> MachineStatus:
+        configuration, connection = await self._open(config)
+        try:
+            return await connection.run(get_status(configuration))
+        except MachineRefused as refused:
+            return TrackedVm(configuration).status("unknown", str(refused))
 
     def statuses(self) -> Cache[MachineStatus]:
         return self._store

@@ -262,6 +262,12 @@ class PluginMachines:
             )
         await _wait_accepted(machine, operation, self._intervals.other_accept_s)
 
+    async def read_status(self, config: DriverConfig) -> MachineStatus:
+        machine = self._tracked(config)
+        await self._poller.poll_now(machine)
+        status = self._poller.store.get(machine.uid)
+        return status or MachineStatus(machine.uid, machine.name, "missing")
+
     def statuses(self) -> Cache[MachineStatus]:
         return self._poller.store
 

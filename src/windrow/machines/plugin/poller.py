@@ -75,13 +75,17 @@ class StatusPoller:
         while machine.uid in self.machines:
             machine.wake.clear()
             if not machine.polled_by_operation:
-                with handle_crash(log, "poll failed", machine=machine.name) as crash:
-                    await self._poll(machine)
-                if (error := crash.error) is not None:
-                    self.put_unknown(machine, f"polling its driver failed: {type(error).__name__}: {error}")
+                await self.poll_now(machine)
             await wait_first(self._clock, self._poll_interval(machine), machine.wake)
         if not any(other.credential == machine.credential for other in self.machines.values()):
             await self._pool.release(machine.credential)
+
+    async def poll_now(self, machine: TrackedMachine) -> None:
+        """Poll the machine, and store its status, unknown where that fails."""
+        with handle_crash(log, "poll failed", machine=machine.name) as crash:
+            await self._poll(machine)
+        if (error := crash.error) is not None:
+            self.put_unknown(machine, f"polling its driver failed: {type(error).__name__}: {error}")
 
     async def close(self) -> None:
         """End every pooled plugin."""
