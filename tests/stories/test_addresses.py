@@ -117,6 +117,28 @@ def test_a_machine_with_addresses_of_its_own_needs_no_guest_agent() -> None:
     run_driven(story())
 
 
+def test_a_range_that_has_the_gateway_of_its_network_is_refused_before_anything_is_made() -> None:
+    """And one beside the subnet of its network is a warning."""
+    wide = RANGE | {"addresses": ["192.168.50.1-192.168.50.9"], "gateway": "192.168.50.254"}
+    beside = RANGE | {"addresses": ["192.168.60.10-192.168.60.19"], "gateway": "192.168.60.1"}
+
+    async def preflight(pool: Raw) -> str:
+        documents = with_addresses(a_cluster(a_pool("servers", 1, ALL)), pool)
+        async with simulation(seed=6, with_manager=False) as sim:
+            ref = await started(sim, documents)
+            await sim.advance(seconds=30)
+            status = (await sim.management_client.get(ref))["status"]
+            passed = find_condition(status["conditions"], "PreflightPassed")
+            assert passed is not None
+            assert (passed.status == "False") == (not await machines_of(sim, ref))
+            return passed.message
+
+    gateway = "addressPools[0].addresses has 192.168.50.1, which is the gateway of network default/vlan-50"
+    assert gateway in run_driven(preflight(wide))
+    subnet = "has 192.168.60.10-192.168.60.19, and network default/vlan-50 has the subnet 192.168.50.0/24"
+    assert subnet in run_driven(preflight(beside))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["late", "absent"])
 def test_no_machine_is_deleted_while_the_first_server_boots_and_reports_no_address(kind: Any) -> None:

@@ -39,7 +39,7 @@ from windrow.clusters.bootstrap_data import (
 from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import key_of_balancers, read_balancer
-from windrow.clusters.observed_addresses import AddressObserver, names_ip_pool
+from windrow.clusters.observed_addresses import AddressObserver
 from windrow.clusters.orphans import (
     MachineClaim,
     OrphanLoadBalancer,
@@ -64,7 +64,7 @@ from windrow.clusters.plan import endpoint_balancers
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
-from windrow.clusters.sources.endpoint_pools import check_endpoint, check_ip_pools
+from windrow.clusters.sources.endpoint_pools import check_address_pools, check_endpoint
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvester_objects import (
     CREATOR_SELECTOR,
@@ -606,9 +606,9 @@ class Observer:
             if state.guest_credential.state in ("missing", "pending") and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
             for pool in pools:
-                if names_ip_pool(pool) and pool.credential in usable:
+                if pool.address_pools and pool.is_on_harvester and pool.credential in usable:
                     client = self._harvesters.get_client(pool.credential, cluster.namespace)
-                    problems += await check_ip_pools(client, pool, cluster.namespace)
+                    problems += await check_address_pools(client, pool, cluster.namespace)
             if cluster.control_plane_endpoint.mode == "loadBalancer" and cluster.credential in usable:
                 client = self._harvesters.get_client(cluster.credential, cluster.namespace)
                 problems += await check_endpoint(client, cluster, self._list_claims_beside(state))

@@ -51,6 +51,8 @@ IMAGE_TYPE = "harvesterhci.io/image-type"
 # On networks.
 NETWORK_READY = "network.harvesterhci.io/ready"
 CLUSTER_NETWORK = "network.harvesterhci.io/clusternetwork"
+# On a network: its subnet and gateway, as JSON. By its user, or by a helper job that asked DHCP.
+NETWORK_ROUTE = "network.harvesterhci.io/route"
 STORAGE_NETWORK = "storage-network.settings.harvesterhci.io"
 
 # On storage classes.

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from windrow.harvester.names import CLUSTER_NETWORK, IMAGE_TYPE, NETWORK_READY, REGION, STORAGE_NETWORK, ZONE
+from windrow.core.formats.cidr import Address, NotAddress, parse_address
+from windrow.core.formats.json import loads_or_none
+from windrow.harvester.names import (
+    CLUSTER_NETWORK,
+    IMAGE_TYPE,
+    NETWORK_READY,
+    NETWORK_ROUTE,
+    REGION,
+    STORAGE_NETWORK,
+    ZONE,
+)
 from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK, SETTING
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested
@@ -73,6 +84,30 @@ def is_iso(raw: Mapping[str, Any]) -> bool | None:
             if text.lower().endswith(ending):
                 return iso
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Subnet and gateway of a network, as its annotation NETWORK_ROUTE has them; None for one that it does not have."""
+
+    subnet: ipaddress.IPv4Network | ipaddress.IPv6Network | None = None
+    gateway: Address | None = None
+
+
+def read_route(network: Mapping[str, Any]) -> Route:
+    """The route of a NetworkAttachmentDefinition. A helper job of Harvester writes it, or a person: what of it cannot be read is
+    left out."""
+    found = loads_or_none(str(annotations_of(network).get(NETWORK_ROUTE) or ""))
+    route = found if isinstance(found, Mapping) else {}
+    try:
+        subnet = ipaddress.ip_network(str(route.get("cidr")), strict=False)
+    except ValueError:
+        subnet = None
+    try:
+        gateway = parse_address(str(route.get("gateway")))
+    except NotAddress:
+        gateway = None
+    return Route(subnet, gateway)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ from windrow.clusters.api.fields import ProblemCollector
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.plan.actions import ClaimAddresses
 from windrow.clusters.plan.planner import plan_cluster
-from windrow.clusters.sources.endpoint_pools import check_ip_pools
+from windrow.clusters.sources.endpoint_pools import check_address_pools
 from windrow.clusters.sources.harvester_objects import HarvesterObjects
 from windrow.core.formats.cidr import Range
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.harvester.resources import IP_POOL
+from windrow.harvester.resources import NETWORK as NETWORKS
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.requests import Reply
 
@@ -258,6 +259,8 @@ class Site:
         self.raw = raw
 
     async def find(self, ref: Any) -> Any:
+        if ref.kind == NETWORKS:
+            return None
         assert ref == IP_POOL.ref("machines")
         if self.raw == 403:
             raise Forbidden("ippools is forbidden", status=403)
@@ -272,7 +275,7 @@ def test_the_preflight_asks_for_each_pool_that_is_named(raw: Any, fault: str):
     other = AddressPool(NETWORK, (Range.parse("10.9.0.5"),), 24)
     pool = replace(WORKERS, address_pools=(other, replace(WANT, place="addressPools[1]")))
     site: Any = Site(raw)
-    problems = asyncio.run(check_ip_pools(site, pool, "fleet-default"))
+    problems = asyncio.run(check_address_pools(site, pool, "fleet-default"))
 
     assert [fault in one.message for one in problems] == [True] * bool(fault)
     assert [one.field for one in problems] == ["addressPools[1].ipPool"] * bool(fault)

@@ -16,6 +16,7 @@ from windrow.clusters.api.addresses import (
     read_ip_address,
     read_ip_pool,
     resolve_ip_pools,
+    subtract,
 )
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.endpoint import EndpointBalancer, field_of
@@ -24,8 +25,16 @@ from windrow.clusters.api.manifest.networking import find_small_ranges
 from windrow.clusters.api.manifest.pools import MAX_QUANTITY
 from windrow.clusters.endpoint_balancer import list_balancers, read_balancer
 from windrow.clusters.sources.address_scopes import digest_of, select_claims
-from windrow.core.formats.cidr import Address, parse_address
+from windrow.clusters.sources.network_routes import (
+    HINT_SUBNET,
+    check_routes,
+    find_route,
+    has_gateway,
+    list_outside,
+)
+from windrow.core.formats.cidr import Address, Range, parse_address
 from windrow.harvester.identity import IDENTITY, read_identity
+from windrow.harvester.names import NETWORK_ROUTE
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden, NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig
@@ -70,7 +79,34 @@ async def check_endpoint(client: Client, cluster: Cluster, claims: Iterable[IPAd
             f"{field}: IPPool {endpoint.pool} has {free} free addresses, and the endpoint needs {lacking}"
         )
         problems.append(Problem(message, "widen a range of it, or write the name of another", field))
+    problems += await _check_route(client, pool, field)
     return problems + _find_machines(pool, cluster, claims, field)
+
+
+async def _check_route(client: Client, raw: Raw, field: str) -> list[Problem]:
+    """What of the IPPool's ranges does not fit to the network that it is for. One that names none is for any."""
+    pool = read_ip_pool(raw)
+    if not pool.network:
+        return []
+    route = await find_route(client, pool.network)
+    problems = [
+        Problem(
+            f"{field}: IPPool {pool.name} has {one}, and network {pool.network} has the subnet {route.subnet} "
+            f"(annotation {NETWORK_ROUTE})",
+            HINT_SUBNET,
+            field,
+            "warning",
+        )
+        for one in list_outside(pool.ranges, route)
+    ]
+    gateways = (Range.parse(text) for text in pool.gateways)
+    if has_gateway(subtract(pool.ranges, gateways), route):
+        message = (
+            f"{field}: IPPool {pool.name} has {route.gateway}, which is the gateway of network {pool.network} "
+            f"(annotation {NETWORK_ROUTE})"
+        )
+        problems.append(Problem(message, "leave it out of the IPPool's range", field))
+    return problems
 
 
 def _find_machines(raw: Raw, cluster: Cluster, claims: Iterable[IPAddress], field: str) -> list[Problem]:
@@ -147,6 +183,7 @@ async def check_all_pools(
         read, problems = await _read_ip_pools(client, pool, cluster.namespace)
         found += problems
         resolved.append(replace(pool, address_pools=resolve_ip_pools(pool.address_pools, read)))
+        found += await check_routes(client, resolved[-1], cluster.namespace)
         for entry in pool.address_pools:
             allocated = read[entry.ip_pool].allocated if entry.ip_pool in read else ()
             access = await get_config(pool.credential)
@@ -166,11 +203,12 @@ async def check_all_pools(
     return list(dict.fromkeys(found))
 
 
-async def check_ip_pools(client: Client, pool: Pool, namespace: str) -> list[Problem]:
-    """Whether machines can have addresses of the IPPools that the pool's HarvesterConfig names. Raises every KubeError but
-    Forbidden."""
-    _, problems = await _read_ip_pools(client, pool, namespace)
-    return problems
+async def check_address_pools(client: Client, pool: Pool, namespace: str) -> list[Problem]:
+    """Whether machines can have addresses of the IPPools that the pool's HarvesterConfig names, and whether what they would have
+    fits to the networks. Raises every KubeError but Forbidden."""
+    read, problems = await _read_ip_pools(client, pool, namespace)
+    resolved = replace(pool, address_pools=resolve_ip_pools(pool.address_pools, read))
+    return problems + await check_routes(client, resolved, namespace)
 
 
 async def _read_ip_pools(
