@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from windrow.bootstrap.config.values import KINDS, TEXTS_END
 from windrow.bootstrap.immutable_config import IMMUTABLE_KEYS, ImmutableKey
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
@@ -150,7 +151,7 @@ def manifest() -> str:
             effect, why = table.find(path) or ("unknown", "")
             rows.append(f"| `{path}` | {effect} | {f'`{why}`' if effect == 'works' else why} |")
         parts.append(f"## {kind}\n\n| Field | | Test or reason |\n|---|---|---|\n" + "\n".join(rows) + "\n")
-    parts.append(_immutable_keys())
+    parts += [_immutable_keys(), _key_kinds()]
     rows = [
         f"| {kind} | `{name}` | {one.about} | `{one.test}` |"
         for kind, found in ANNOTATIONS.items()
@@ -180,6 +181,31 @@ def _immutable_keys() -> str:
         "recorded once all its servers have the present configuration; where pools of servers have different values, it is warned of and\n"
         "not recorded.\n\n"
         "| Key | Default of RKE2 | Default of K3s | Why |\n|---|---|---|---|\n" + rows + "\n"
+    )
+
+
+_KIND_TITLES = {
+    "switch": "`true` or `false`",
+    "number": "a whole number",
+    "duration": "a duration with its unit, `5m0s`",
+    "texts": "one text or a list of texts",
+}
+
+
+def _key_kinds() -> str:
+    """What the keys of RKE2 and K3s take."""
+    rows = []
+    for kind, title in _KIND_TITLES.items():
+        keys = sorted(key for key, one in KINDS.items() if one == kind)
+        ends = ", ".join(f"all that end with `{end}`" for end in TEXTS_END)
+        listed = ", ".join(f"`{key}`" for key in keys) + (f"; {ends}" if kind == "texts" else "")
+        rows.append(f"| {title} | {listed} |")
+    rows.append("| one text | all others |")
+    return (
+        "## Values of the distribution's keys\n\nThe keys in `machineGlobalConfig` and `machineSelectorConfig` are RKE2's and K3s'. A value of another kind than its key takes is\n"
+        "refused, with what to write: a machine would not start with it, or would take a part of it. A key that the release does not\n"
+        "have is a warning. `write-kubeconfig-mode` without quotes is one, too, since YAML reads `0644` as the number 420.\n\n"
+        "| Value | Keys |\n|---|---|\n" + "\n".join(rows) + "\n"
     )
 
 

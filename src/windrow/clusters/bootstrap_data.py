@@ -19,6 +19,7 @@ from windrow.bootstrap.spec import (
 )
 from windrow.clusters.api.cluster import Cluster, Pool, machine_labels
 from windrow.clusters.api.machine import Machine, shorten_name
+from windrow.clusters.api.manifest.distribution import without_refused_keys
 from windrow.core.formats.version import NotVersion, Version
 from windrow.core.formats.yaml import NotYaml, load_all
 from windrow.kubernetes.objects import flatten_list, nested
@@ -238,6 +239,7 @@ def check_bootstrap(cluster: Cluster, existing: Sequence[Problem]) -> list[Probl
     """What is wrong with the distribution's configuration, beside the `existing` problems of the Cluster. A key of it that
     is not known is a warning: a release may have more."""
     found = _check_manifest(cluster.additional_manifest)
+    cluster = without_refused_keys(cluster, existing)
     if any(problem.field == "spec.kubernetesVersion" for problem in existing):
         return found  # without a version there is no distribution to ask
     found += _check_cloud_provider(cluster)

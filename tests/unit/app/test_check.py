@@ -338,15 +338,53 @@ async def test_an_unknown_field_of_another_object_is_refused(document: dict[str,
             {"disable-kube-proxy": "ture"},
             "disable-kube-proxy in spec.rkeConfig.machineGlobalConfig is 'ture', which is neither true nor false",
         ),
+        *(
+            ({key: value}, f"{key} in spec.rkeConfig.machineGlobalConfig {fault}")
+            for key, value, fault in (
+                ("kubelet-arg", {"max-pods": 250}, "is a map, and takes a list of texts"),
+                ("node-label", [{"tier": "db"}], "has a map as an entry, and takes texts"),
+                ("etcd-snapshot-retention", "many", "is 'many', which is no number"),
+                ("cluster-cidr", {"ipv4": "10.42.0.0/16"}, "is a map, and takes a list of texts"),
+                ("cluster-cidr", True, "has true, no text"),
+                ("cluster-dns", {"a": "10.43.0.10"}, "is a map, and takes a list of texts"),
+                ("cluster-domain", {"a": "b"}, "is a map, and takes one text"),
+                ("cni", {"name": "canal"}, "is a map, and takes a list of texts"),
+                ("cni", True, "has true, no text"),
+                ("cloud-provider-name", {"name": "harvester"}, "is a map, and takes one text"),
+                ("cloud-provider-name", True, "is true, which is no text"),
+                ("cloud-provider-config", {"a": "b"}, "is a map, and takes one text"),
+                ("disable", {"traefik": True}, "is a map, and takes a list of texts"),
+            )
+        ),
     ],
 )
-async def test_what_the_distribution_would_not_start_with_is_refused(keys: dict[str, str], told: str):
+async def test_what_the_distribution_would_not_start_with_is_refused(keys: dict[str, Any], told: str):
     pools = cluster()["spec"]["rkeConfig"]["machinePools"]
     result = await result_of(
         cluster(rkeConfig={"machinePools": pools, "machineGlobalConfig": keys}), config()
     )
 
     assert [one.message for one in result.errors] == [told]
+
+
+@pytest.mark.parametrize("version", ["v1.34.7+rke2r1", "v1.34.7+k3s1"])
+async def test_a_value_of_another_kind_in_a_selectors_entry_is_told_with_its_place(version: str):
+    pools = cluster()["spec"]["rkeConfig"]["machinePools"]
+    entries = [{"config": {"kubelet-arg": {"v": 4}, "write-kubeconfig-mode": 420}}]
+    rke = {"machinePools": pools, "machineSelectorConfig": entries}
+    result = await result_of(cluster(kubernetesVersion=version, rkeConfig=rke), config())
+
+    place = "spec.rkeConfig.machineSelectorConfig[0].config"
+    told = [(one.severity, one.field, one.hint) for one in result.problems if place in one.field]
+    assert told == [
+        ("error", f"{place}.kubelet-arg", "write kubelet-arg: [v=4]"),
+        (
+            "warning",
+            f"{place}.write-kubeconfig-mode",
+            'write "0644" if that is meant, else "0420", with quotes',
+        ),
+    ]
+    assert len(result.errors) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.bootstrap import k3s, rke2
-from windrow.bootstrap.config_keys import MANAGED
+from windrow.bootstrap.config.keys import MANAGED
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, InvalidBootstrapSpec, Role
 from windrow.bootstrap.support_matrix.matrix import read_matrix
 from windrow.core.formats import yaml

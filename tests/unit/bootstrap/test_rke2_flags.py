@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from windrow.bootstrap.config_keys import MANAGED
+from windrow.bootstrap.config.keys import MANAGED
 from windrow.bootstrap.rke2.flags import KEYS, check_config
 from windrow.core.formats.version import Version
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windrow.bootstrap.config_keys import MANAGED, ConfigKeys
+from windrow.bootstrap.config.keys import MANAGED, ConfigKeys
 from windrow.bootstrap.k3s.cloud_provider import is_true
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
 from windrow.core.formats.version import Version

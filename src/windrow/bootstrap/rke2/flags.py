@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from windrow.bootstrap.config_keys import ConfigKeys
+from windrow.bootstrap.config.keys import ConfigKeys
 from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME, HARVESTER, list_of
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.core.formats.bounds import abbreviate

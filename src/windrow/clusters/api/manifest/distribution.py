@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
-from windrow.bootstrap.config_keys import SWITCHES
+from windrow.bootstrap.config.values import find_doubt, find_fault
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
-from windrow.core.formats.bounds import abbreviate
+from windrow.core.formats.bounds import abbreviate, is_too_long
 from windrow.core.formats.version import NotVersion, Version
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
-from windrow.machines.port import HARVESTER
+from windrow.machines.port import HARVESTER, Problem
 
 # Of machineGlobalConfig and all of machineSelectorConfig; RKE2 has about 200, K3s about 130.
 MAX_CONFIG_KEYS = 1000
@@ -104,21 +105,39 @@ def check_guest_credentials(cluster: Cluster, problems: ProblemCollector) -> Non
             )
 
 
-def check_switches(cluster: Cluster, problems: ProblemCollector) -> None:
-    """Keys of the distribution that are true or false, with another value: no machine would start with it."""
+def check_config_values(cluster: Cluster, problems: ProblemCollector) -> None:
+    """Values of another kind than their keys of the distribution take: no machine would start with them, or as was meant."""
     for where, config in _list_configs(cluster):
-        for key in sorted(SWITCHES & config.keys()):
-            value = config[key]
-            if value is not None and str(value) not in _TRUTH:
-                problems.add(
-                    f"{where}.{key}",
-                    f"{key} in {where} is {abbreviate(str(value))}, which is neither true nor false",
-                    "write true or false",
-                )
+        for key, value in config.items():
+            name = abbreviate(key) if is_too_long(key) else key
+            fault, doubt = find_fault(key, value), find_doubt(key, value)
+            if found := fault or doubt:
+                message = f"{name} in {where} {found[0]}"
+                problems.add(f"{where}.{name}", message, found[1], "error" if fault else "warning")
 
 
-# What Go takes for a boolean.
-_TRUTH = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
+# Below these are the keys of the distribution, as fields of problems name them.
+_KEYS_OF = ("spec.rkeConfig.machineGlobalConfig.", "spec.rkeConfig.machineSelectorConfig[")
+
+
+def without_refused_keys(cluster: Cluster, existing: Sequence[Problem]) -> Cluster:
+    """Without the keys whose values are refused: what follows from them is no second problem."""
+    refused = {
+        one.field.rpartition(".")[2]
+        for one in existing
+        if one.severity == "error" and one.field.startswith(_KEYS_OF)
+    }
+    if not refused:
+        return cluster
+    selectors = tuple(
+        {
+            **entry,
+            "config": {key: one for key, one in (entry.get("config") or {}).items() if key not in refused},
+        }
+        for entry in cluster.selector_config
+    )
+    config = {key: one for key, one in cluster.global_config.items() if key not in refused}
+    return replace(cluster, global_config=config, selector_config=selectors)
 
 
 def _list_configs(cluster: Cluster) -> Iterator[tuple[str, Mapping[str, Any]]]:

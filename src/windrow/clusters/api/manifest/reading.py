@@ -30,14 +30,15 @@ from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.manifest.annotations import check_annotations, check_pool_metadata
 from windrow.clusters.api.manifest.charts import check_charts
 from windrow.clusters.api.manifest.distribution import (
+    check_config_values,
     check_guest_credentials,
-    check_switches,
     check_version,
     find_cloud_provider,
     find_distribution_name,
     merge_cluster_wide,
     read_config,
     read_secret_reference,
+    without_refused_keys,
 )
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, harvester_only, kind_of, read_options
 from windrow.clusters.api.manifest.machine_inputs import (
@@ -179,11 +180,12 @@ def _read_cluster(
         init_server_changes=changes,
         raw=raw,
     )
+    check_config_values(cluster, problems)
+    readable = without_refused_keys(cluster, problems.found)
     for check in (
         _check_names,
         _check_credentials,
         check_guest_credentials,
-        check_switches,
         check_version,
         check_charts,
         _check_config_namespaces,
@@ -193,7 +195,7 @@ def _read_cluster(
         _check_annotations,
         _check_endpoint,
     ):
-        check(cluster, problems)
+        check(readable, problems)
     CLUSTER_FIELDS.check(raw, problems)
     for key in dict.fromkeys((pool.kind, pool.config_name) for pool in pools):
         if key in own and key[0] == HARVESTER_CONFIG.kind:

@@ -26,17 +26,6 @@ MANAGED = frozenset(
     {"server", "token", "token-file", "agent-token", "agent-token-file", "node-name", "data-dir"}
 )
 
-# Keys of either distribution that are true or false; their flag parser ends the process for another value.
-_SWITCHES = """
-    debug tls-san-security disable-agent flannel-ipv6-masq flannel-external-ip cluster-init cluster-reset etcd-expose-metrics
-    etcd-disable-snapshots etcd-snapshot-compress etcd-s3 etcd-s3-skip-ssl-verify etcd-s3-insecure disable-scheduler
-    disable-cloud-controller disable-kube-proxy disable-network-policy disable-helm-controller disable-apiserver
-    disable-controller-manager disable-etcd embedded-registry supervisor-metrics with-node-id docker
-    disable-default-registry-endpoint disable-apiserver-lb rootless prefer-bundled-bin selinux protect-kernel-defaults
-    enable-pprof secrets-encryption kine-tls enable-servicelb node-name-from-cloud-provider-metadata
-"""
-SWITCHES = frozenset(_SWITCHES.split())
-
 
 @cache
 def _read(package: str) -> Mapping[str, Any]:
