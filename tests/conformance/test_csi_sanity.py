@@ -18,7 +18,7 @@ from windrow.csi.controller import ControllerService
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.identity import IdentityService
 from windrow.csi.mounts.port import VolumeDevice
-from windrow.csi.node import NodeService
+from windrow.csi.node import VM_DISKS, NodeService
 from windrow.csi.server import UnixEndpoint, serving
 from windrow.csi.volumes import Attachment
 from windrow.protocols.csi.services import CONTROLLER, IDENTITY, NODE
@@ -67,7 +67,7 @@ async def test_csi_sanity_passes(
     services = {
         IDENTITY: IdentityService("v1", True),
         CONTROLLER: ControllerService(IdempotentVolumes(AttachingVolumes(mounts)), LOG),
-        NODE: NodeService(mounts, NODE_ID, MAX_VOLUMES, LOG),
+        NODE: NodeService(mounts, NODE_ID, lambda: VM_DISKS - MAX_VOLUMES, LOG),
     }
     async with serving(UnixEndpoint(f"{tmp_path}/csi.sock"), services, SystemClock(), LOG):
         suite = await asyncio.create_subprocess_exec(

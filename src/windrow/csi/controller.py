@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from windrow.csi import names, requests
 from windrow.csi.errors import InvalidArgument
+from windrow.csi.nodes import NodeIds, VmNames
 from windrow.csi.sizes import MAX_BYTES
 from windrow.csi.volumes import (
     Snapshot,
@@ -50,9 +51,10 @@ CAPABILITIES = (
 class ControllerService:
     """Implements Controller over any Volumes whose verbs may be repeated."""
 
-    def __init__(self, volumes: Volumes, log: logging.Logger) -> None:
+    def __init__(self, volumes: Volumes, log: logging.Logger, nodes: NodeIds | None = None) -> None:
         self._volumes = volumes
         self._log = log
+        self._nodes = nodes or VmNames()
 
     async def ControllerGetCapabilities(
         self, request: csi.ControllerGetCapabilitiesRequest
@@ -123,11 +125,12 @@ class ControllerService:
     async def ListVolumes(self, request: csi.ListVolumesRequest) -> csi.ListVolumesResponse:
         most, after = requests.read_page(request.max_entries, request.starting_token)
         page, token = _page(await self._volumes.list_volumes(), most, after)
+        ids = await self._nodes.list_ids()
         entries = [
             csi.ListVolumesResponse.Entry(
                 volume=_volume(one),
                 status=csi.ListVolumesResponse.VolumeStatus(
-                    published_node_ids=one.nodes, volume_condition=_condition(one)
+                    published_node_ids=[ids.get(vm, vm) for vm in one.nodes], volume_condition=_condition(one)
                 ),
             )
             for one in page
@@ -138,8 +141,9 @@ class ControllerService:
         self, request: csi.ControllerGetVolumeRequest
     ) -> csi.ControllerGetVolumeResponse:
         volume = await self._volumes.get(requests.read_handle(request.volume_id, "volume_id"))
+        ids = await self._nodes.list_ids()
         status = csi.ControllerGetVolumeResponse.VolumeStatus(
-            published_node_ids=volume.nodes, volume_condition=_condition(volume)
+            published_node_ids=[ids.get(vm, vm) for vm in volume.nodes], volume_condition=_condition(volume)
         )
         return csi.ControllerGetVolumeResponse(volume=_volume(volume), status=status)
 
@@ -157,7 +161,8 @@ class ControllerService:
             raise InvalidArgument("volume_capability", "it is missing")
         self._kind([request.volume_capability], "volume_capability")
         read_only = request.readonly or requests.is_read_only(request.volume_capability)
-        attachment = await self._volumes.ensure_attached(volume_id, node_id, read_only)
+        vm = await self._nodes.get_vm(node_id)
+        attachment = await self._volumes.ensure_attached(volume_id, vm, read_only)
         return csi.ControllerPublishVolumeResponse(publish_context=attachment.context)
 
     async def ControllerUnpublishVolume(
@@ -165,7 +170,9 @@ class ControllerService:
     ) -> csi.ControllerUnpublishVolumeResponse:
         volume_id = requests.read_handle(request.volume_id, "volume_id")
         node_id = requests.read_handle(request.node_id, "node_id") if request.node_id else ""
-        await self._volumes.ensure_detached(volume_id, node_id)
+        vms = await self._nodes.list_vms_to_free(node_id, volume_id) if node_id else [""]
+        for vm in vms:
+            await self._volumes.ensure_detached(volume_id, vm)
         return csi.ControllerUnpublishVolumeResponse()
 
     # --- snapshots --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from windrow.csi import names, requests
 from windrow.csi.errors import FailedPrecondition, InvalidArgument, Unavailable
@@ -42,12 +42,14 @@ class DiskNotGrown(Unavailable):
 
 
 class NodeService:
-    """Implements Node. `max_volumes` is how many volumes may be attached to this node."""
+    """Implements Node. `count_own_disks` says how many of the VM's disks no CSI driver plugged in; the others may be volumes."""
 
-    def __init__(self, mounts: Mounts, node_id: str, max_volumes: int, log: logging.Logger) -> None:
+    def __init__(
+        self, mounts: Mounts, node_id: str, count_own_disks: Callable[[], int], log: logging.Logger
+    ) -> None:
         self._mounts = mounts
         self._node_id = node_id
-        self._max_volumes = max_volumes
+        self._count_own_disks = count_own_disks
         self._operations = VolumeOperations(log)
 
     async def aclose(self) -> None:
@@ -63,7 +65,9 @@ class NodeService:
         return csi.NodeGetCapabilitiesResponse(capabilities=found)
 
     async def NodeGetInfo(self, request: csi.NodeGetInfoRequest) -> csi.NodeGetInfoResponse:
-        return csi.NodeGetInfoResponse(node_id=self._node_id, max_volumes_per_node=self._max_volumes)
+        # 0 would say that there is no limit.
+        limit = max(VM_DISKS - self._count_own_disks(), 1)
+        return csi.NodeGetInfoResponse(node_id=self._node_id, max_volumes_per_node=limit)
 
     async def NodeStageVolume(self, request: csi.NodeStageVolumeRequest) -> csi.NodeStageVolumeResponse:
         device = _read_device(request.volume_id, request.publish_context)

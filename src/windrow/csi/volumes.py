@@ -131,7 +131,7 @@ class NodeNotFound(NotFound):
     def __init__(self, node_id: str, where: str = "") -> None:
         super().__init__(
             f"node {node_id[:128]!r} has no VirtualMachine{where}",
-            "a node's id is the name of its VirtualMachine",
+            "a VirtualMachine is a node's by the Node's providerID, by its hardware, or by its name",
         )
 
 

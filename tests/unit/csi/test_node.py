@@ -55,7 +55,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.mounts = MemoryMounts()
-        self.service = NodeService(self.mounts, "vm-1", 254, LOG)
+        self.service = NodeService(self.mounts, "vm-1", lambda: 2, LOG)
         self.staging, self.target = f"{folder}/globalmount", f"{folder}/pods/mount"
         self.mounts.attach(DEVICE, SIZE)
 
@@ -253,6 +253,12 @@ async def test_the_node_says_who_it_is_and_how_many_volumes_it_takes(node):
     assert (found.node_id, found.max_volumes_per_node) == ("vm-1", 254)
 
 
+async def test_a_vm_without_room_takes_one_volume_and_not_any_number(node):
+    full = NodeService(node.mounts, "vm-1", lambda: 300, LOG)
+
+    assert (await full.NodeGetInfo(csi.NodeGetInfoRequest())).max_volumes_per_node == 1
+
+
 async def test_each_capability_is_told_once(node):
     found = await node.service.NodeGetCapabilities(csi.NodeGetCapabilitiesRequest())
 
@@ -431,7 +437,7 @@ async def test_what_goes_wrong_on_the_node_has_its_code(tmp_path, error, expecte
         raise error
 
     node = Node(tmp_path)
-    node.service = NodeService(MemoryMounts(fail), "vm-1", 254, LOG)
+    node.service = NodeService(MemoryMounts(fail), "vm-1", lambda: 2, LOG)
 
     assert await code(node.stage()) == expected
     assert await code(node.unstage()) == expected
@@ -453,7 +459,7 @@ class SlowMounts(MemoryMounts):
 @pytest.fixture
 async def slow(node: Node) -> Node:
     node.mounts = SlowMounts()
-    node.service = NodeService(node.mounts, "vm-1", 254, LOG)
+    node.service = NodeService(node.mounts, "vm-1", lambda: 2, LOG)
     node.mounts.attach(DEVICE, SIZE)
     return node
 

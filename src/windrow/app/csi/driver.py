@@ -22,9 +22,6 @@ from windrow.csi.cmd.arguments import PROGRAM, Options, parse_arguments
 if TYPE_CHECKING:
     from windrow.csi.node import NodeService
 
-# How many of a VM's disks are left for those that it has from its start: root, cloud-init and what its pool adds.
-OWN_DISKS = 16
-
 
 def main() -> int:
     """The console script."""
@@ -79,8 +76,9 @@ def _node_service(options: Options, clock: Clock, log: logging.Logger) -> NodeSe
     """The service Node, where the process is told its node. Its records lie beside the socket, in a folder of the node."""
     if not options.node_id:
         return None
+    from windrow.csi.mounts.devices import DeviceTree
     from windrow.csi.mounts.linux import LinuxMounts
-    from windrow.csi.node import VM_DISKS, NodeService
+    from windrow.csi.node import NodeService
     from windrow.csi.server import UnixEndpoint, parse_endpoint
 
     try:
@@ -88,7 +86,9 @@ def _node_service(options: Options, clock: Clock, log: logging.Logger) -> NodeSe
     except UserError:
         return None  # `run` refuses it
     folder = Path(endpoint.path).parent if isinstance(endpoint, UnixEndpoint) else Path(tempfile.gettempdir())
-    return NodeService(LinuxMounts(clock, folder / "formatting"), options.node_id, VM_DISKS - OWN_DISKS, log)
+    devices = DeviceTree()
+    mounts = LinuxMounts(clock, folder / "formatting", devices)
+    return NodeService(mounts, options.node_id, devices.count_own_disks, log)
 
 
 def _error_line(line: str) -> None:

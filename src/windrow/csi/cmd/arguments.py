@@ -69,7 +69,7 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--endpoint", default=DEFAULT_ENDPOINT, help="socket that serves CSI (default %(default)s)"
     )
-    parser.add_argument("--nodeid", default="", help="name of this node's VirtualMachine")
+    parser.add_argument("--nodeid", default="", help="name of this node in its cluster")
     parser.add_argument(
         "--kubeconfig",
         default="",

@@ -20,6 +20,7 @@ from windrow.core.rng import Rng
 from windrow.csi.cmd.arguments import Options
 from windrow.csi.cmd.connection import HarvesterConnection, OtherHarvester, host_transport
 from windrow.csi.controller import ControllerService
+from windrow.csi.harvester.nodes import GuestNodes
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.identity import IdentityService
@@ -92,11 +93,13 @@ async def _serve(
                 rng,
                 log,
             )
-            services[CONTROLLER] = ControllerService(IdempotentVolumes(volumes), log)
+            nodes = GuestNodes(guest, volumes.state, clock, rng, log) if guest is not None else None
+            services[CONTROLLER] = ControllerService(IdempotentVolumes(volumes), log, nodes)
             problem = volumes.state.problem
             running = [tasks.create_task(one) for one in (connection.run(), volumes.run())]
-            if guest is not None:
+            if guest is not None and nodes is not None:
                 running.append(tasks.create_task(_learn_guest(volumes, Client(guest), clock, log)))
+                running.append(tasks.create_task(nodes.run()))
             stack.callback(lambda: [one.cancel() for one in running])
         services[IDENTITY] = IdentityService(version, CONTROLLER in services, problem)
         async with serving(endpoint, services, clock, log):

@@ -92,6 +92,8 @@ class InstanceDisks:
     claims: frozenset[str]
     plugged: tuple[Plugged, ...]
     resource_version: str = ""
+    # What its firmware tells the guest that it is.
+    system_uuid: str = ""
 
     def find(self, name: str) -> Plugged | None:
         return next((one for one in self.plugged if one.name == name), None)
@@ -144,6 +146,7 @@ def read_instance(raw: Mapping[str, Any]) -> InstanceDisks:
             if one.get("hotplugVolume") is not None
         ),
         resource_version=resource_version_of(raw),
+        system_uuid=str(nested(raw, "spec", "domain", "firmware", "uuid", default="")).lower(),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,11 @@ from windrow.csi.mounts.port import DeviceMismatch, VolumeDevice
 _SERIAL_PREFIXES = ("scsi-0QEMU_QEMU_HARDDISK_", "scsi-SQEMU_QEMU_HARDDISK_", "ata-QEMU_HARDDISK_", "virtio-")
 # virtio-blk carries this many characters of a serial.
 _VIRTIO_SERIAL = 20
-_PVC = re.compile(r"pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PVC = re.compile(f"pvc-{_UUID}")
+# The serials that the controller gives: `handles.serial_of`.
+_OUR_SERIAL = re.compile(f"{_UUID}|[0-9a-f]{{32}}")
+_GO_LINK = re.compile(f".*pvc-{_UUID}")
 # Header of the page: peripheral, page code, length.
 _VPD_HEADER = 4
 _MAX_ATTRIBUTE = 4096
@@ -55,6 +59,21 @@ class DeviceTree:
                 f"the disks {', '.join(sorted(found))} all claim to be volume {volume.volume_id}", _HINT
             )
         return next((Device(name, str(self.dev / name)) for name in found), None)
+
+    def count_own_disks(self) -> int:
+        """How many disks, CD-ROM drives with them, this computer has that no CSI driver plugged in."""
+        by_go = {name for link, name in self._links() if _GO_LINK.fullmatch(link)}
+        return sum(not self._is_plugged_in(name, by_go) for name in self._disks() if self._is_hardware(name))
+
+    def _is_hardware(self, name: str) -> bool:
+        """Loop devices, RAID and the like have no device."""
+        return (self.sys / "class/block" / name / "device").exists()
+
+    def _is_plugged_in(self, name: str, by_go: Set[str]) -> bool:
+        if not name.startswith("sd"):
+            return False  # KubeVirt plugs in SCSI disks
+        serial = self._serial(name)
+        return _OUR_SERIAL.fullmatch(serial) is not None if serial else name in by_go
 
     def sequence(self, device: Device) -> str:
         """A number that the kernel gives once for each attachment of a disk (Linux 5.15), "" where it gives none.

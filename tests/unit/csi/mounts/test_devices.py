@@ -176,12 +176,39 @@ def test_a_link_to_what_is_no_disk_is_passed_over(computer):
     assert computer.found(VOLUME) is None
 
 
+def test_own_disks_are_those_that_no_csi_driver_plugged_in(computer):
+    computer.add("vda")
+    computer.add("vdb", serial=UUID[:20])
+    computer.add("sr0")
+    computer.add("sda", page=b"root-disk")
+    computer.add("sdb")
+    computer.link("scsi-0QEMU_QEMU_HARDDISK_drive-ua-data-of-theirs", "sdb")
+    assert computer.tree.count_own_disks() == 5
+
+    computer.add("sdc", page=UUID.encode())
+    computer.add("sdd", page=b"4cad6087069b959e6c5b126ae9ea98c0")
+    computer.add("sde")
+    computer.link(f"scsi-0QEMU_QEMU_HARDDISK_drive-ua-pvc-{OTHER}", "sde")
+    (computer.block / "loop0").mkdir()
+    (computer.block / "sda1").mkdir()
+    (computer.block / "sda1/partition").write_text("1")
+    assert computer.tree.count_own_disks() == 5
+
+
+def test_a_disk_with_a_serial_of_its_own_is_the_machine_s_whatever_links_say(computer):
+    computer.add("sda", page=b"root-disk")
+    computer.link(f"scsi-0QEMU_QEMU_HARDDISK_drive-ua-pvc-{OTHER}", "sda")
+
+    assert computer.tree.count_own_disks() == 1
+
+
 def test_a_computer_without_disks_has_none(tmp_path):
     tree = DeviceTree(tmp_path / "dev", tmp_path / "sys")
 
     assert tree.find(VOLUME) is None
     assert tree.find(BY_GO) is None
     assert tree.by_number((8, 0)) is None
+    assert tree.count_own_disks() == 0
 
 
 def test_the_node_in_dev_has_to_be_the_kernels_device(computer, tmp_path):

@@ -1,0 +1,36 @@
+"""What a node is called by the side-cars, and by `Volumes`: its id, and the name of the VM that it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+
+class NodeIds(Protocol):
+    """Which VM each node runs in. A node's id is its name in the guest cluster, which its VM need not have."""
+
+    async def get_vm(self, node_id: str) -> str:
+        """The VM of the node; its id where no VM is known to be it."""
+        ...
+
+    async def list_vms_to_free(self, node_id: str, volume_id: str) -> Sequence[str]:
+        """The VMs that a volume has to leave so that the node does not have it. A node that is no longer in the guest cluster may
+        have run in any VM of which no node is known."""
+        ...
+
+    async def list_ids(self) -> Mapping[str, str]:
+        """By VM, the id of the node that runs in it, where that is not the VM's name."""
+        ...
+
+
+class VmNames:
+    """Implements NodeIds where nothing is known of nodes: each is named like its VM."""
+
+    async def get_vm(self, node_id: str) -> str:
+        return node_id
+
+    async def list_vms_to_free(self, node_id: str, volume_id: str) -> Sequence[str]:
+        return [node_id]
+
+    async def list_ids(self) -> Mapping[str, str]:
+        return {}
