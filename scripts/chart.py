@@ -1,9 +1,11 @@
-"""Pack our Helm chart, and write the one file with which K3s installs it without a chart repository.
+"""Pack our Helm charts, and write the one file for each with which K3s installs it without a chart repository.
 
-python scripts/chart.py                      write the archive into dist/ and the K3s manifest into deploy/manifests/
-python scripts/chart.py --check              exit 1 when the manifest does not hold the chart as it is now
-python scripts/chart.py --cluster-name NAME  print the manifest for one cluster; more: --distribution rke2,
+python scripts/chart.py                      write the archives into dist/ and the K3s manifests into deploy/manifests/
+python scripts/chart.py --check              exit 1 when a manifest does not hold its chart as it is now
+python scripts/chart.py --cluster-name NAME  print the cloud provider's manifest for one cluster; more: --distribution rke2,
                                              --image REPOSITORY:TAG, --set KEY=VALUE
+python scripts/chart.py --chart harvester-csi-driver --distribution rke2
+                                             print that of the CSI driver, which wants no name of the cluster
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import base64
 import gzip
 import io
 import json
+import posixpath
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +30,45 @@ from windrow.core.formats.yaml import dump, load, load_all
 from windrow.kubernetes.objects import is_dns_label
 
 ROOT = Path(__file__).resolve().parent.parent
-NAME = "harvester-cloud-provider"
-CHART = ROOT / "deploy" / "charts" / NAME
-MANIFEST = ROOT / "deploy" / "manifests" / f"{NAME}-k3s.yaml"
 NAMESPACE = "kube-system"
 DISTRIBUTIONS = ("k3s", "rke2")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One of our charts. `image`: the keys below which its values have the image of its program."""
+
+    name: str
+    program: str
+    guide: str
+    image: tuple[str, ...]
+    # Whether the Job that installs it runs before there is a pod network, and on nodes that wait for a cloud provider.
+    bootstrap: bool
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / "deploy" / "charts" / self.name
+
+    @property
+    def manifest(self) -> Path:
+        return ROOT / "deploy" / "manifests" / f"{self.name}-k3s.yaml"
+
+
+PROVIDER = Chart(
+    "harvester-cloud-provider",
+    "cloud provider",
+    "docs/how-to/replace-the-go-cloud-provider.md",
+    image=("image",),
+    bootstrap=True,
+)
+CSI_DRIVER = Chart(
+    "harvester-csi-driver",
+    "CSI driver",
+    "docs/how-to/replace-the-go-csi-driver.md",
+    image=("image", "harvester", "csiDriver"),
+    bootstrap=False,
+)
+CHARTS = {chart.name: chart for chart in (PROVIDER, CSI_DRIVER)}
 
 
 def credential(distribution: str = "k3s") -> str:
@@ -39,12 +77,12 @@ def credential(distribution: str = "k3s") -> str:
 
 
 HEAD = """\
-# Installs Windrow's cloud provider on {title}. Made by `make chart`, which packs deploy/charts into `chartContent`: nothing
-# is downloaded but two images, and those may lie on the machines already.
+# Installs Windrow's {program} on {title}. Made by `make chart`, which packs deploy/charts into `chartContent`: nothing
+# is downloaded but images, and those may lie on the machines already.
 #
 # Put it into /var/lib/rancher/{distribution}/server/manifests/ of the servers, or into the additional manifest of a
 # cluster in Rancher.{unnamed}
-# Guide: docs/how-to/replace-the-go-cloud-provider.md
+# Guide: {guide}
 """
 UNNAMED = """ It wants the cluster's name: `python scripts/chart.py --cluster-name NAME` prints it with one,
 # and a HelmChartConfig of the same name beside it gives one, too."""
@@ -57,7 +95,7 @@ class BadValues(ValueError):
     """Values with which the chart cannot be installed; the message names the value to change."""
 
 
-def chart_files(folder: Path = CHART) -> dict[str, bytes]:
+def chart_files(folder: Path = PROVIDER.folder) -> dict[str, bytes]:
     """The files of the chart by their names in its archive. Hidden files stay out, as .helmignore says."""
     found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {f"{folder.name}/{path.relative_to(folder)}": path.read_bytes() for path in found}
@@ -79,17 +117,23 @@ def unpack(archive: bytes) -> dict[str, bytes]:
         return {entry.name: tape.extractfile(entry).read() for entry in tape}  # type: ignore[union-attr]
 
 
-def render_head(values: Values, distribution: str = "k3s") -> str:
-    unnamed = "" if values.get("global") else UNNAMED
-    return HEAD.format(title=TITLES[distribution], distribution=distribution, unnamed=unnamed)
+def render_head(values: Values, distribution: str = "k3s", chart: Chart = PROVIDER) -> str:
+    return HEAD.format(
+        program=chart.program,
+        guide=chart.guide,
+        title=TITLES[distribution],
+        distribution=distribution,
+        unnamed="" if chart != PROVIDER or values.get("global") else UNNAMED,
+    )
 
 
-def render_manifest(archive: bytes, values: Values, distribution: str = "k3s") -> str:
+def render_manifest(
+    archive: bytes, values: Values, distribution: str = "k3s", chart: Chart = PROVIDER
+) -> str:
     spec = {
-        # The Job that installs it runs before there is a pod network, and on nodes that wait for a cloud provider.
-        "bootstrap": True,
+        **({"bootstrap": True} if chart.bootstrap else {}),
         "targetNamespace": NAMESPACE,
-        # The default, reinstall, takes the addresses of all services away when an upgrade fails.
+        # The default, reinstall, takes the addresses of all services away, or the driver of all volumes, when an upgrade fails.
         "failurePolicy": "abort",
         "valuesContent": dump(dict(values)),
         "chartContent": base64.b64encode(archive).decode(),
@@ -97,21 +141,30 @@ def render_manifest(archive: bytes, values: Values, distribution: str = "k3s") -
     raw = {
         "apiVersion": "helm.cattle.io/v1",
         "kind": "HelmChart",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "metadata": {"name": chart.name, "namespace": NAMESPACE},
         "spec": spec,
     }
-    return render_head(values, distribution) + dump(raw)
+    return render_head(values, distribution, chart) + dump(raw)
 
 
 def manifest_values(
-    cluster: str = "", image: str = "", settings: Sequence[str] = (), distribution: str = "k3s"
+    cluster: str = "",
+    image: str = "",
+    settings: Sequence[str] = (),
+    distribution: str = "k3s",
+    chart: Chart = PROVIDER,
 ) -> dict[str, Any]:
-    values: dict[str, Any] = {"cloudConfigPath": credential(distribution)}
+    values = _own_values(chart, distribution)
+    if cluster and chart != PROVIDER:
+        raise BadValues(f"--cluster-name {cluster}: the chart {chart.name} takes none; leave it out")
     if cluster:
         values["global"] = {"cattle": {"clusterName": cluster}}
     if image:
         repository, tag = split_image(image)
-        values["image"] = {"repository": repository, "tag": tag} if tag else {"repository": repository}
+        place: dict[str, Any] = {"repository": repository, "tag": tag} if tag else {"repository": repository}
+        for step in reversed(chart.image):
+            place = {step: place}
+        values |= place
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not path or not equals:
@@ -127,13 +180,28 @@ def manifest_values(
                     f"--set {setting}: {step} has a value already, so nothing can be set below it"
                 )
         place[last] = load(text)
-    _validate(values)
+    _validate(values, chart)
     return values
 
 
-def _validate(values: Values) -> None:
+def _own_values(chart: Chart, distribution: str) -> dict[str, Any]:
+    """What holds for every cluster of the distribution."""
+    if chart == PROVIDER:
+        return {"cloudConfigPath": credential(distribution)}
+    # The CSI driver's chart takes the directory. RKE2 brings the definitions of snapshots, and in no order with this chart:
+    # its installation is tried again until they are there.
+    values: dict[str, Any] = {"cloudConfig": {"hostPath": f"{posixpath.dirname(credential(distribution))}/"}}
+    return values | ({"snapshots": {"enabled": True}} if distribution == "rke2" else {})
+
+
+def _validate(values: Values, chart: Chart) -> None:
     """The cluster would refuse them only when it installs the chart."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema = json.loads((chart.folder / "values.schema.json").read_text())
+    unknown = sorted(set(values) - set(schema["properties"]))
+    if unknown:
+        raise BadValues(
+            f"{unknown[0]} is no value of the chart {chart.name}; deploy/charts/{chart.name}/values.yaml has them all"
+        )
     error = best_match(Draft7Validator(schema).iter_errors(values))
     if error is not None:
         raise BadValues(
@@ -152,13 +220,17 @@ def split_image(image: str) -> tuple[str, str]:
     return (repository, tag) if colon and "/" not in tag else (image, "")
 
 
-def is_current(manifest: str, values: Values) -> bool:
-    """Whether the manifest holds these values and the chart as it is. Bytes may differ where zlib does."""
+def is_current(chart: Chart) -> bool:
+    """Whether its K3s manifest holds the chart as it is. Bytes may differ where zlib does."""
+    if not chart.manifest.exists():
+        return False
+    manifest, values = chart.manifest.read_text(), manifest_values(chart=chart)
     [raw] = load_all(manifest) or [{}]
     packed = base64.b64decode(raw["spec"].pop("chartContent"))
-    [wanted] = load_all(render_manifest(b"", values))
+    [wanted] = load_all(render_manifest(b"", values, chart=chart))
     wanted["spec"].pop("chartContent")
-    return raw == wanted and unpack(packed) == chart_files() and manifest.startswith(render_head(values))
+    head = render_head(values, chart=chart)
+    return raw == wanted and unpack(packed) == chart_files(chart.folder) and manifest.startswith(head)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -166,38 +238,53 @@ def main(argv: Sequence[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--chart", default="", choices=("", *CHARTS))
     parser.add_argument("--cluster-name", default="", metavar="NAME")
-    parser.add_argument("--distribution", default="k3s", choices=DISTRIBUTIONS)
+    parser.add_argument("--distribution", default="", choices=("", *DISTRIBUTIONS))
     parser.add_argument("--image", default="", metavar="REPOSITORY[:TAG]")
     parser.add_argument("--set", default=[], action="append", metavar="KEY=VALUE", dest="settings")
     given = parser.parse_args(argv)
     if given.check:
-        if MANIFEST.exists() and is_current(MANIFEST.read_text(), manifest_values()):
-            return 0
-        print(f"{MANIFEST.relative_to(ROOT)} does not hold the chart as it is; run `make chart`")
-        return 1
-    archive = pack(chart_files())
-    if given.cluster_name or given.image or given.settings or given.distribution != "k3s":
-        try:
-            values = manifest_values(given.cluster_name, given.image, given.settings, given.distribution)
-        except BadValues as error:
-            print(error, file=sys.stderr)
-            return 2
-        if not values.get("global"):
-            print(
-                "warning: without --cluster-name services get load balancers called kubernetes-…",
-                file=sys.stderr,
-            )
-        print(render_manifest(archive, values, given.distribution), end="")
+        return max(map(_check, CHARTS.values()))
+    if given.chart or given.cluster_name or given.image or given.settings or given.distribution:
+        return _print_manifest(CHARTS[given.chart or PROVIDER.name], given)
+    for chart in CHARTS.values():
+        _write(chart)
+    return 0
+
+
+def _check(chart: Chart) -> int:
+    if is_current(chart):
         return 0
-    version = load((CHART / "Chart.yaml").read_text())["version"]
-    packed = ROOT / "dist" / f"{NAME}-{version}.tgz"
+    print(f"{chart.manifest.relative_to(ROOT)} does not hold the chart as it is; run `make chart`")
+    return 1
+
+
+def _print_manifest(chart: Chart, given: argparse.Namespace) -> int:
+    distribution = given.distribution or "k3s"
+    try:
+        values = manifest_values(given.cluster_name, given.image, given.settings, distribution, chart)
+    except BadValues as error:
+        print(error, file=sys.stderr)
+        return 2
+    if chart == PROVIDER and not values.get("global"):
+        print(
+            "warning: without --cluster-name services get load balancers called kubernetes-…",
+            file=sys.stderr,
+        )
+    print(render_manifest(pack(chart_files(chart.folder)), values, distribution, chart), end="")
+    return 0
+
+
+def _write(chart: Chart) -> None:
+    version = load((chart.folder / "Chart.yaml").read_text())["version"]
+    archive = pack(chart_files(chart.folder))
+    packed = ROOT / "dist" / f"{chart.name}-{version}.tgz"
     packed.parent.mkdir(exist_ok=True)
     packed.write_bytes(archive)
-    if not MANIFEST.exists() or not is_current(MANIFEST.read_text(), manifest_values()):
-        MANIFEST.write_text(render_manifest(archive, manifest_values()))
-    print(f"{packed.relative_to(ROOT)}\n{MANIFEST.relative_to(ROOT)}")
-    return 0
+    if not is_current(chart):
+        chart.manifest.write_text(render_manifest(archive, manifest_values(chart=chart), chart=chart))
+    print(f"{packed.relative_to(ROOT)}\n{chart.manifest.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The real helm at work on our chart."""
+"""The real helm at work on our charts: on the cloud provider's, unless another is named."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from windrow.core.formats.yaml import dump, load_all
 from windrow.kubernetes.objects import Raw, nested
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "deploy" / "charts" / "harvester-cloud-provider"
+CHARTS = ROOT / "deploy" / "charts"
+CHART = CHARTS / "harvester-cloud-provider"
 NAME, NAMESPACE = "harvester-cloud-provider", "kube-system"
 KUBERNETES = "1.34.4"  # a helm that is built without its release's flags takes the cluster for an ancient one
-ORIGINAL = ROOT.parent / "shared" / "charts" / "harvester-cloud-provider.values.yaml"
+ORIGINALS = ROOT.parent / "shared" / "charts"
+ORIGINAL = ORIGINALS / "harvester-cloud-provider.values.yaml"
 
 
 class Refused(AssertionError):
@@ -26,6 +28,7 @@ class Refused(AssertionError):
 class Helm:
     program: str
     directory: Path  # for its own files, and for values
+    chart: Path = CHART
 
     def run(self, *argv: str, **env: str) -> str:
         """What helm prints. Raises Refused."""
@@ -38,14 +41,16 @@ class Helm:
         return done.stdout
 
     def lint(self, *argv: str) -> str:
-        return self.run("lint", "--strict", "--kube-version", KUBERNETES, str(CHART), *argv)
+        return self.run("lint", "--strict", "--kube-version", KUBERNETES, str(self.chart), *argv)
 
-    def render(self, values: Mapping[str, Any] | Path | None = None, **names: str) -> list[Raw]:
-        """The objects of the chart with these values. Raises Refused."""
+    def render(
+        self, values: Mapping[str, Any] | Path | None = None, *, apis: Sequence[str] = (), **names: str
+    ) -> list[Raw]:
+        """The objects of the chart with these values, where the cluster serves `apis` besides its own. Raises Refused."""
         argv = ["--kube-version", KUBERNETES, "--namespace", names.get("namespace", NAMESPACE)]
-        text = self.run(
-            "template", names.get("release", NAME), str(CHART), *argv, "--values", str(self.file(values))
-        )
+        argv += [word for api in apis for word in ("--api-versions", api)]
+        release = names.get("release", self.chart.name)
+        text = self.run("template", release, str(self.chart), *argv, "--values", str(self.file(values)))
         return load_all(text)
 
     def file(self, values: Mapping[str, Any] | Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""The chart's lists of its own values agree: defaults, schema, the warning about unknown ones, and the reference."""
+"""The charts' lists of their own values agree: defaults, schema, the warning about unknown ones, and the reference."""
 
 from __future__ import annotations
 
@@ -7,38 +7,46 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from windrow.core.formats.yaml import load
 
 ROOT = Path(__file__).parents[3]
-CHART = ROOT / "deploy" / "charts" / "harvester-cloud-provider"
+CHARTS = ROOT / "deploy" / "charts"
+CHART = CHARTS / "harvester-cloud-provider"
+EACH = pytest.mark.parametrize("chart", ["harvester-cloud-provider", "harvester-csi-driver"])
 
 
-def values() -> dict[str, Any]:
-    found: dict[str, Any] = load((CHART / "values.yaml").read_text())
+def values(chart: str = CHART.name) -> dict[str, Any]:
+    found: dict[str, Any] = load((CHARTS / chart / "values.yaml").read_text())
     return found
 
 
-def test_each_value_has_a_type() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
+@EACH
+def test_each_value_has_a_type(chart: str) -> None:
+    schema = json.loads((CHARTS / chart / "values.schema.json").read_text())
 
-    assert set(schema["properties"]) == set(values())
+    assert set(schema["properties"]) == set(values(chart))
 
 
-def test_no_value_of_ours_is_called_unknown() -> None:
-    notes = (CHART / "templates" / "NOTES.txt").read_text()
+@EACH
+def test_no_value_of_ours_is_called_unknown(chart: str) -> None:
+    notes = (CHARTS / chart / "templates" / "NOTES.txt").read_text()
     [known] = re.findall(r"\$known := list (.*?) }}", notes)
 
-    assert set(re.findall(r'"([^"]+)"', known)) == set(values())
+    assert set(re.findall(r'"([^"]+)"', known)) == set(values(chart))
 
 
-def test_what_the_reference_says_that_the_chart_adds_is_there() -> None:
-    page = (ROOT / "docs" / "reference" / "cloud-provider.md").read_text().partition("## Chart")[2]
-    rows = re.findall(r"^\| (`[^|]+`) \|", page, re.M)
+@EACH
+def test_what_the_reference_says_that_the_chart_adds_is_there(chart: str) -> None:
+    page = (ROOT / "docs" / "reference" / f"{chart.removeprefix('harvester-')}.md").read_text()
+    table = page.partition("## Chart")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \|", table, re.M)
     named = [name for row in rows for name in re.findall(r"`([a-zA-Z][\w.]+)`", row)]
 
     assert len(named) > 8
     for name in named:
-        place = values()
+        place = values(chart)
         for step in name.split("."):
             assert step in place, name
             place = place[step]

@@ -9,6 +9,9 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
+from windrow.csi.mounts import filesystems
+from windrow.csi.mounts.port import FILESYSTEMS
+
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "deploy" / "Containerfile"
 
@@ -20,18 +23,77 @@ def instructions() -> list[tuple[str, str]]:
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines if line.strip()]
 
 
+def stages() -> list[list[tuple[str, str]]]:
+    found: list[list[tuple[str, str]]] = []
+    for word, rest in instructions():
+        if word == "FROM":
+            found.append([])
+        if found:
+            found[-1].append((word, rest))
+    return found
+
+
 def last_stage() -> list[tuple[str, str]]:
-    told = instructions()
-    start = max(place for place, (word, _) in enumerate(told) if word == "FROM")
-    return told[start:]
+    return stages()[-1]
 
 
-def test_it_runs_a_program_that_the_package_installs() -> None:
-    [entry] = [json.loads(rest) for word, rest in last_stage() if word == "ENTRYPOINT"]
+def stage(name: str) -> list[tuple[str, str]]:
+    [found] = [one for one in stages() if one[0][1].endswith(f" AS {name}")]
+    return found
+
+
+def test_it_runs_programs_that_the_package_installs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-    assert entry == ["harvester-cloud-provider"]
-    assert entry[0] in project["scripts"]
+    for instructions_of, program in (
+        (last_stage(), "harvester-cloud-provider"),
+        (stage("harvester-csi-driver"), "harvester-csi-driver"),
+    ):
+        # The original's chart gives arguments only.
+        [entry] = [json.loads(rest) for word, rest in instructions_of if word == "ENTRYPOINT"]
+        assert entry == [program]
+        assert program in project["scripts"]
+
+
+PACKAGES = {
+    "blkid": "util-linux",
+    "fsck": "util-linux",
+    "mkfs.ext3": "e2fsprogs",
+    "mkfs.ext4": "e2fsprogs",
+    "resize2fs": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "xfs_growfs": "xfsprogs",
+    "mount": "mount",
+    "mount.nfs": "nfs-common",
+}
+
+
+def test_the_csi_driver_s_image_has_the_programs_that_the_driver_starts_and_no_other() -> None:
+    commands = [filesystems.probe_command("/dev/sdb")]
+    for fs_type in FILESYSTEMS:
+        commands.append(filesystems.make_command(fs_type, "/dev/sdb"))
+        found = (
+            filesystems.check_command(fs_type, "/dev/sdb"),
+            filesystems.grow_command(fs_type, "/dev/sdb", "/x"),
+        )
+        commands += [command for command in found if command]
+    [run] = [rest for word, rest in stage("harvester-csi-driver") if word == "RUN"]
+    [install] = [part for part in run.split("&&") if " install " in part]
+
+    assert {command[0] for command in commands} == set(PACKAGES) - {"mount", "mount.nfs"}
+    assert [word for word in shlex.split(install)[2:] if not word.startswith("-")] == sorted(
+        set(PACKAGES.values())
+    )
+    assert "--no-install-recommends" in install
+
+
+def test_the_environment_has_what_the_csi_driver_imports() -> None:
+    pins = (ROOT / "requirements" / "run.txt").read_text()
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["csi"]
+
+    for package in extra:
+        [name] = re.findall(r"^[a-z]+", package)
+        assert re.search(rf"^{name}==", pins, re.M), name
 
 
 def test_its_user_is_a_number_that_is_not_root() -> None:
@@ -64,7 +126,7 @@ def _ignore_lines() -> list[str]:
 
 def test_every_package_is_checked_by_its_hash() -> None:
     commands = [part.strip() for word, rest in instructions() if word == "RUN" for part in rest.split("&&")]
-    installs = [command for command in commands if " install " in command]
+    installs = [command for command in commands if " install " in command and "apt-get" not in command]
 
     assert len(installs) == 3
     for command in installs:
@@ -73,7 +135,7 @@ def test_every_package_is_checked_by_its_hash() -> None:
 
 
 def test_it_is_byte_compiled_after_all_is_installed() -> None:
-    commands = [part.strip() for word, rest in instructions() if word == "RUN" for part in rest.split("&&")]
+    commands = [part.strip() for word, rest in stage("build") if word == "RUN" for part in rest.split("&&")]
     compiled = next(place for place, command in enumerate(commands) if "compileall" in command)
 
     assert not any(" install " in command for command in commands[compiled:])

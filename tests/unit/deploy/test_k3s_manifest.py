@@ -1,4 +1,4 @@
-"""The one file with which K3s installs the cloud provider."""
+"""The one file for each chart with which K3s installs it."""
 
 from __future__ import annotations
 
@@ -22,31 +22,87 @@ SCHEMA = Path(__file__).parents[4] / "shared" / "crds" / "helm.cattle.io_helmcha
 HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
 
 
-def manifest() -> dict[str, Any]:
-    raw: dict[str, Any] = load(chart.MANIFEST.read_text())
+def manifest(of: chart.Chart = chart.PROVIDER) -> dict[str, Any]:
+    raw: dict[str, Any] = load(of.manifest.read_text())
     return raw
 
 
-def test_it_holds_the_chart_as_it_is() -> None:
-    assert chart.unpack(base64.b64decode(manifest()["spec"]["chartContent"])) == chart.chart_files()
+@pytest.fixture(params=chart.CHARTS)
+def each(request: pytest.FixtureRequest) -> chart.Chart:
+    return chart.CHARTS[request.param]
+
+
+def test_it_holds_the_chart_as_it_is(each: chart.Chart) -> None:
+    assert chart.unpack(base64.b64decode(manifest(each)["spec"]["chartContent"])) == chart.chart_files(
+        each.folder
+    )
     assert chart.main(["--check"]) == 0
 
 
-def test_it_needs_no_repository_and_comes_before_the_pod_network() -> None:
-    spec = manifest()["spec"]
+def test_a_chart_that_is_not_the_manifest_s_is_noticed(
+    each: chart.Chart, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = chart.chart_files(each.folder)
+    other = {**kept, f"{each.name}/values.yaml": b"replicasCount: 7"}
+    monkeypatch.setattr(
+        chart, "chart_files", lambda folder: other if folder == each.folder else packed_files(folder)
+    )
+
+    assert chart.main(["--check"]) == 1
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"deploy/manifests/{each.name}-k3s.yaml does not hold the chart as it is; run `make chart`"
+    ]
+
+
+packed_files = chart.chart_files
+
+
+def test_it_needs_no_repository(each: chart.Chart) -> None:
+    spec = manifest(each)["spec"]
 
     assert not {"repo", "chart", "version"} & set(spec)
-    assert (spec["bootstrap"], spec["targetNamespace"]) == (True, "kube-system")
+    assert spec["targetNamespace"] == "kube-system"
 
 
-def test_an_upgrade_that_fails_takes_nothing_away() -> None:
-    assert manifest()["spec"]["failurePolicy"] == "abort"
+def test_the_cloud_provider_alone_comes_before_the_pod_network() -> None:
+    assert manifest()["spec"]["bootstrap"] is True
+    assert "bootstrap" not in manifest(chart.CSI_DRIVER)["spec"]
+
+
+def test_an_upgrade_that_fails_takes_nothing_away(each: chart.Chart) -> None:
+    assert manifest(each)["spec"]["failurePolicy"] == "abort"
 
 
 def test_the_credential_is_where_k3s_machines_have_it() -> None:
     values = load(manifest()["spec"]["valuesContent"])
+    of_driver = load(manifest(chart.CSI_DRIVER)["spec"]["valuesContent"])
 
     assert values == {"cloudConfigPath": "/var/lib/rancher/k3s/etc/config-files/cloud-provider-config"}
+    assert of_driver == {"cloudConfig": {"hostPath": "/var/lib/rancher/k3s/etc/config-files/"}}
+
+
+def test_the_csi_driver_s_manifest_for_rke2_counts_on_its_definitions_of_snapshots(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["--chart=harvester-csi-driver", "--distribution=rke2", "--image=registry:5000/ours/csi:1.2"]
+
+    assert chart.main(argv) == 0
+
+    told = capsys.readouterr()
+    assert load(load(told.out)["spec"]["valuesContent"]) == {
+        "cloudConfig": {"hostPath": "/var/lib/rancher/rke2/etc/config-files/"},
+        "snapshots": {"enabled": True},
+        "image": {"harvester": {"csiDriver": {"repository": "registry:5000/ours/csi", "tag": "1.2"}}},
+    }
+    assert load(told.out)["metadata"]["name"] == "harvester-csi-driver"
+    assert "replace-the-go-csi-driver.md" in told.out.partition("apiVersion")[0]
+    assert "cluster's name" not in told.out
+    assert told.err == ""
+
+
+def test_a_guide_that_a_manifest_names_is_there(each: chart.Chart) -> None:
+    assert (chart.ROOT / each.guide).exists()
 
 
 def test_the_same_chart_gives_the_same_archive() -> None:
@@ -129,6 +185,9 @@ def test_k3s_s_own_schema_knows_every_field() -> None:
         (["--set=image.repostory=x"], "'repostory' was unexpected"),
         (["--set=cloudConfigPath.deeper=x"], "has a value already"),
         (["--cluster-name=Demo_X!"], "the cluster name 'Demo_X!' is not usable"),
+        (["--chart=harvester-csi-driver", "--cluster-name=x"], "the chart harvester-csi-driver takes none"),
+        (["--chart=harvester-csi-driver", "--set=snapshots.enabled=yes!"], "snapshots.enabled"),
+        (["--chart=harvester-csi-driver", "--set=cloudConfigPath=/x"], "is no value of the chart"),
     ],
 )
 def test_what_no_cluster_could_install_is_refused_here(
