@@ -11,7 +11,7 @@ from windrow.apiserver.storage import MemoryStore
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Invalid
 from windrow.kubernetes.objects import new_object
-from windrow.kubernetes.resources import DEPLOYMENT
+from windrow.kubernetes.resources import DEPLOYMENT, JOB
 
 from .conftest import FrozenClock
 
@@ -49,3 +49,70 @@ async def test_the_selector_is_immutable() -> None:
 
     with pytest.raises(Invalid, match="field is immutable"):
         await line.update(DEPLOYMENT, made)
+
+
+def a_job(restart: str = "Never", **spec: Any) -> Raw:
+    template = {"spec": {**TEMPLATE["spec"], "restartPolicy": restart}}
+    return new_object(JOB, "work", "default", spec={"template": template, **spec})
+
+
+async def refusal_of_job(raw: Raw) -> str:
+    line = ApiServer(MemoryStore(), FrozenClock(), Rng(1)).local()
+    with pytest.raises(Invalid) as caught:
+        await line.create(JOB, raw)
+    return caught.value.message
+
+
+async def test_a_job_gets_defaults_and_a_selector_that_finds_its_own_pods_alone() -> None:
+    line = ApiServer(MemoryStore(), FrozenClock(), Rng(1)).local()
+    made = await line.create(JOB, a_job())
+    spec, uid = made["spec"], made["metadata"]["uid"]
+
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (1, 1, 6)
+    assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert spec["template"]["metadata"]["labels"] == {
+        "job-name": "work",
+        "batch.kubernetes.io/job-name": "work",
+        "controller-uid": uid,
+        "batch.kubernetes.io/controller-uid": uid,
+    }
+
+
+async def test_with_a_parallelism_alone_a_job_has_no_number_of_completions() -> None:
+    line = ApiServer(MemoryStore(), FrozenClock(), Rng(1)).local()
+    made = await line.create(JOB, a_job(parallelism=3))
+
+    assert "completions" not in made["spec"]
+    assert made["spec"]["parallelism"] == 3
+
+
+async def test_with_a_manual_selector_a_job_keeps_its_own() -> None:
+    selector = {"matchLabels": {"app": "a"}}
+    raw = a_job(manualSelector=True, selector=selector)
+    assert "`selector` does not match template `labels`" in await refusal_of_job(raw)
+    raw["spec"]["template"]["metadata"] = {"labels": {"app": "a"}}
+    line = ApiServer(MemoryStore(), FrozenClock(), Rng(1)).local()
+
+    made = await line.create(JOB, raw)
+
+    assert made["spec"]["selector"] == selector
+    assert made["metadata"]["labels"] == {"app": "a"}
+
+
+async def test_the_pods_of_a_job_end_and_its_counts_are_not_negative() -> None:
+    text = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    assert text in await refusal_of_job(a_job("Always"))
+    assert "spec.completions: Invalid value: -1" in await refusal_of_job(a_job(completions=-1))
+    assert "spec.selector: Required value" in await refusal_of_job(a_job(manualSelector=True))
+    empty = a_job()
+    empty["spec"]["template"]["spec"]["containers"] = []
+    assert "spec.template.spec.containers: Required value" in await refusal_of_job(empty)
+
+
+async def test_the_selector_of_a_job_is_immutable() -> None:
+    line = ApiServer(MemoryStore(), FrozenClock(), Rng(1)).local()
+    made = await line.create(JOB, a_job())
+    made["spec"]["selector"] = {"matchLabels": {"job-name": "work"}}
+
+    with pytest.raises(Invalid, match="field is immutable"):
+        await line.update(JOB, made)

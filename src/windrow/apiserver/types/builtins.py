@@ -117,6 +117,9 @@ SELECTOR: Raw = open_object(
 )
 REPLICAS: Raw = with_default(INTEGER, 1)
 REPLICATED: Raw = open_object(replicas=REPLICAS, selector=SELECTOR, template=TEMPLATE)
+JOB_SPEC: Raw = open_object(
+    parallelism=INTEGER, completions=INTEGER, backoffLimit=INTEGER, selector=SELECTOR, template=TEMPLATE
+)
 SERVICE_SPEC: Raw = open_object(
     type=with_default(STRING, "ClusterIP"),
     sessionAffinity=with_default(STRING, "None"),
@@ -245,13 +248,20 @@ def _type(kind: ApiResource, short: str = "", subresources: str = "", **rest: An
 
 
 def _workload(
-    kind: ApiResource, short: str, spec: Raw, validate: Validate | None = None, *, scales: bool = True
+    kind: ApiResource,
+    short: str,
+    spec: Raw,
+    validate: Validate | None = None,
+    *,
+    scales: bool = True,
+    prepare_for_create: Callable[[Raw], None] | None = None,
 ) -> ResourceType:
     return _type(
         kind,
         short,
         "status scale" if scales else "status",
         validate=validate,
+        prepare_for_create=prepare_for_create,
         categories=("all",),
         has_generation=True,
         scale=ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
@@ -465,7 +475,18 @@ BUILTINS: tuple[ResourceType, ...] = (
     ),
     _workload(resources.REPLICA_SET, "rs", REPLICATED, workload_validation.validate_replica_set),
     _workload(resources.STATEFUL_SET, "sts", REPLICATED, workload_validation.validate_stateful_set),
-    _workload(ApiResource("batch", "v1", "Job", "jobs"), "", open_object(template=TEMPLATE), scales=False),
+    _type(
+        resources.CONTROLLER_REVISION,
+        schema=object_schema(revision=INTEGER, data={"type": "object", PRESERVE: True}),
+    ),
+    _workload(
+        resources.JOB,
+        "",
+        JOB_SPEC,
+        workload_validation.validate_job,
+        prepare_for_create=workload_validation.prepare_job,
+        scales=False,
+    ),
     _type(
         ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
         "pdb",

@@ -1,4 +1,4 @@
-"""Validation of Deployments, ReplicaSets, DaemonSets and StatefulSets; messages are those of kube-apiserver."""
+"""Validation of Deployments, ReplicaSets, DaemonSets, StatefulSets and Jobs; messages are those of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
 from windrow.apiserver.types.validation import IMMUTABLE
-from windrow.kubernetes.objects import nested
+from windrow.kubernetes.objects import name_of, nested, uid_of
 from windrow.kubernetes.selectors import read_label_selector
 
 Raw = dict[str, Any]
@@ -70,3 +70,61 @@ validate_deployment: Rule = partial(_validate_workload, kind="deployment")
 validate_replica_set: Rule = partial(_validate_workload, kind="deployment")  # kube-apiserver's text
 validate_daemon_set: Rule = partial(_validate_workload, kind="daemonset")
 validate_stateful_set: Rule = partial(_validate_workload, kind="statefulset")
+
+
+# --- Jobs -----------------------------------------------------------------------------------------------------------
+
+_JOB_NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
+_JOB_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
+
+
+def prepare_job(raw: Raw) -> None:
+    """Defaults that depend on each other, and the selector and labels by which a Job knows its pods."""
+    spec = raw.setdefault("spec", {})
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    defaults = {"parallelism": 1, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False}
+    for field, value in {**defaults, "manualSelector": False}.items():
+        if spec.get(field) is None:
+            spec[field] = value
+    spec.setdefault(
+        "podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
+    )
+    template_labels = nested(spec, "template", "metadata", "labels")
+    if template_labels and not raw["metadata"].get("labels"):
+        raw["metadata"]["labels"] = dict(template_labels)
+    if spec["manualSelector"] or not isinstance(spec.get("template"), dict):
+        return
+    metadata = spec["template"]["metadata"] = dict(spec["template"].get("metadata") or {})
+    generated = dict.fromkeys(_JOB_NAME_LABELS, name_of(raw)) | dict.fromkeys(_JOB_UID_LABELS, uid_of(raw))
+    metadata["labels"] = {**generated, **(metadata.get("labels") or {})}
+    selector = spec["selector"] = dict(spec.get("selector") or {})
+    selector["matchLabels"] = {_JOB_UID_LABELS[1]: uid_of(raw), **(selector.get("matchLabels") or {})}
+
+
+def validate_job(raw: Raw, old: Raw | None) -> list[Cause]:
+    """A Job's own selector, counts that are not negative, and pods that end."""
+    spec = raw.get("spec") or {}
+    found = [
+        invalid_value(f"spec.{field}", spec[field], "must be greater than or equal to 0")
+        for field in (
+            "parallelism",
+            "completions",
+            "activeDeadlineSeconds",
+            "backoffLimit",
+            "ttlSecondsAfterFinished",
+        )
+        if (spec.get(field) or 0) < 0
+    ]
+    selector, labels = spec.get("selector"), nested(spec, "template", "metadata", "labels")
+    if selector is None:
+        found.append(required("spec.selector"))
+    elif not read_label_selector(selector).matches(labels or {}):
+        found.append(invalid_value("spec.template.metadata.labels", labels, MISMATCH))
+    if not nested(spec, "template", "spec", "containers"):
+        found.append(required("spec.template.spec.containers"))
+    if nested(spec, "template", "spec", "restartPolicy", default="Always") == "Always":
+        found.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    if old is not None and selector != nested(old, "spec", "selector"):
+        found.append(invalid_value("spec.selector", selector, IMMUTABLE))
+    return found

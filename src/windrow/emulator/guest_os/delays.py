@@ -63,10 +63,11 @@ class GuestDelays:
     crash_backoff_limit: float = 300.0
     manifests_retry: float = 15.0
 
-    # Pods of workloads: started as above, Ready after their first probe, ended well before their grace is over (our
-    # estimates).
+    # Pods of workloads: started as above, Ready after their first probe, ended well before their grace is over; those
+    # of Jobs exit by themselves (our estimates).
     pod_ready: float = 1.0
     pod_stop: float = 1.0
+    pod_run: float = 2.0
 
     # kube-vip: binds an address, announces it by ARP and writes the Service twice; DHCP needs an interface and four
     # messages first (our estimates), and is given up after eight requests in 127 s. The leader's lease is kube-vip's

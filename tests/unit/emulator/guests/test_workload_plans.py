@@ -289,14 +289,14 @@ def test_a_deleting_pod_stays_while_its_kubelet_does_not_report():
 def test_a_pod_gets_default_tolerations_unless_it_has_its_own():
     replica_set = render_replica_set(a_deployment(), 1, {})
     replica_set["metadata"]["uid"] = "of-set"
-    usual = render_pod(replica_set, 300)["spec"]["tolerations"]
+    usual = render_pod(replica_set, REPLICA_SET, 300)["spec"]["tolerations"]
     replica_set["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
 
     assert [(one["key"], one["tolerationSeconds"]) for one in usual] == [
         ("node.kubernetes.io/not-ready", 300),
         ("node.kubernetes.io/unreachable", 300),
     ]
-    assert render_pod(replica_set, 300)["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert render_pod(replica_set, REPLICA_SET, 300)["spec"]["tolerations"] == [{"operator": "Exists"}]
 
 
 # --- places -------------------------------------------------------------------------------------------------------

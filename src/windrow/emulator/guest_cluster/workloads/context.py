@@ -30,6 +30,11 @@ class ControllerContext:
         self._client = AdminClient(self.client())
         self.informers = {kind: MutationCache(self._client, kind) for kind in kinds}
 
+    @property
+    def toleration_s(self) -> int:
+        """For how long new pods tolerate a node that is not ready or unreachable, before the time scale."""
+        return int(self.guest.delays.eviction)
+
     def now(self) -> datetime:
         """The wall clock, for stamps."""
         return self.guest.now()

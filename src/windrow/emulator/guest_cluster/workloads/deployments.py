@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext, OwnerIndex
+from windrow.emulator.guest_cluster.workloads.replica_counts import resolve_count
 from windrow.emulator.guest_cluster.workloads.templates import (
     is_of_template,
     render_replica_set,
@@ -118,16 +118,9 @@ class _Bounds:
         if strategy.get("type") == "Recreate":
             return _Bounds(0, wanted, is_recreate=True)
         rolling = strategy.get("rollingUpdate") or {}
-        surge = _resolve_count(rolling.get("maxSurge", "25%"), wanted, math.ceil)
-        below = _resolve_count(rolling.get("maxUnavailable", "25%"), wanted, math.floor)
+        surge = resolve_count(rolling.get("maxSurge", "25%"), wanted, math.ceil)
+        below = resolve_count(rolling.get("maxUnavailable", "25%"), wanted, math.floor)
         return _Bounds(surge, below if surge or below else 1)
-
-
-def _resolve_count(text_or_number: Any, of: int, rounded: Any) -> int:
-    text = str(text_or_number)
-    if text.endswith("%") and text[:-1].isdigit():
-        return int(rounded(int(text[:-1]) * of / 100))
-    return int(text) if text.isdigit() else 0
 
 
 def _desired(one: Raw) -> int:

@@ -1,7 +1,7 @@
-"""The controllers of workloads in a guest cluster, on the server that leads: Deployments, ReplicaSets, the scheduler,
-kubelets' part in pods, eviction, EndpointSlices (just enough of each).
+"""The controllers of workloads in a guest cluster, on the server that leads: Deployments, ReplicaSets, StatefulSets,
+DaemonSets, Jobs, the scheduler, kubelets' part in pods, eviction, EndpointSlices (just enough of each).
 
-One object after the other is observed, planned, executed. Without workloads only four kinds are watched, so that
+One object after the other is observed, planned, executed. Without workloads only their kinds are watched, so that
 a cluster of hundreds of nodes without workloads costs nothing.
 """
 
@@ -13,21 +13,36 @@ from functools import partial
 
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
+from windrow.emulator.guest_cluster.workloads.daemon_sets import DaemonSetController
 from windrow.emulator.guest_cluster.workloads.deployments import DeploymentController
 from windrow.emulator.guest_cluster.workloads.endpoint_slices import EndpointSliceController, has_selector
+from windrow.emulator.guest_cluster.workloads.jobs import JobController
 from windrow.emulator.guest_cluster.workloads.pods import PodController
 from windrow.emulator.guest_cluster.workloads.replica_sets import ReplicaSetController
+from windrow.emulator.guest_cluster.workloads.stateful_sets import StatefulSetController
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.informer import start_informers
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw
-from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE, ApiResource
+from windrow.kubernetes.resources import (
+    CONTROLLER_REVISION,
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    NODE,
+    POD,
+    PVC,
+    REPLICA_SET,
+    SERVICE,
+    STATEFUL_SET,
+    ApiResource,
+)
 
 # Reconciled, and watched even where there is nothing to do.
-_ALWAYS_WATCHED = (DEPLOYMENT, REPLICA_SET, POD, SERVICE)
-_WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE)
+_ALWAYS_WATCHED = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, REPLICA_SET, POD, SERVICE)
+_WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE, CONTROLLER_REVISION, PVC)
 
 
 async def run_controller_manager(guest: GuestOS, cluster: GuestCluster) -> None:
@@ -54,6 +69,9 @@ class WorkloadControllers:
         self._pods = PodController(self._context)
         self._reconcilers: dict[ApiResource, Callable[[Key], Awaitable[None]]] = {
             DEPLOYMENT: DeploymentController(self._context).reconcile,
+            STATEFUL_SET: StatefulSetController(self._context).reconcile,
+            DAEMON_SET: DaemonSetController(self._context).reconcile,
+            JOB: JobController(self._context).reconcile,
             REPLICA_SET: ReplicaSetController(self._context).reconcile,
             POD: self._pods.reconcile,
             SERVICE: EndpointSliceController(self._context).reconcile,

@@ -26,6 +26,7 @@ class PodTimings:
     ready: timedelta
     stop: timedelta
     time_scale: float = 1.0
+    run: timedelta = timedelta(seconds=1)  # how long the containers of a pod that ends run
 
     def scale(self, seconds: float) -> timedelta:
         """A duration of an object's spec, divided by the time scale."""
@@ -63,6 +64,13 @@ class SetPodReady:
 
 
 @dataclass(frozen=True, slots=True)
+class EndPod:
+    """Its containers have exited, and are not started again."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete it: with its grace period, or at once where no kubelet runs it."""
 
@@ -76,7 +84,7 @@ class WaitUntil:
     because: str
 
 
-Step = BindPod | StartPod | SetPodReady | DeletePod | WaitUntil
+Step = BindPod | StartPod | SetPodReady | EndPod | DeletePod | WaitUntil
 
 
 def is_ready(pod: Raw) -> bool:
@@ -107,7 +115,8 @@ def plan_pod(pod: Raw, state: PodState) -> list[Step]:
     if is_final(pod) and not is_deleting(pod):
         return []
     if is_deleting(pod):
-        return _plan_termination(state, node)
+        is_left = pod["metadata"].get("deletionGracePeriodSeconds") == 0  # to who holds it by a finalizer
+        return [] if is_left else _plan_termination(state, node)
     if not node:
         return [BindPod()]
     if state.node is None:
@@ -142,6 +151,9 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
     if not ready and healthy and state.kubelet_alive:
         due = state.since + state.timings.ready
         return [SetPodReady(True, "its probe succeeds") if state.now >= due else WaitUntil(due, "its probe")]
+    if nested(pod, "spec", "restartPolicy", default="Always") != "Always" and state.kubelet_alive:
+        due = state.since + state.timings.run
+        return [EndPod("its containers have exited") if state.now >= due else WaitUntil(due, "they exit")]
     return []
 
 
@@ -194,6 +206,37 @@ def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
             _render_container(pod, one, at) for one in nested(pod, "spec", "containers", default=[])
         ],
     }
+
+
+def render_ended(status: Raw, exit_code: int, now: datetime) -> Raw:
+    """The status of a pod whose containers have exited with that code."""
+    at, is_good = format_time(now), exit_code == 0
+    conditions = [
+        {**_condition(one["type"], one["type"] == "Initialized", at), "reason": "PodCompleted"}
+        if one["type"] in ("Initialized", "Ready", "ContainersReady") and is_good
+        else _condition(one["type"], False, at)
+        if one["type"] in ("Ready", "ContainersReady", "PodReadyToStartContainers")
+        else one
+        for one in status.get("conditions") or ()
+    ]
+    ended: Raw = {"exitCode": exit_code, "reason": "Completed" if is_good else "Error", "finishedAt": at}
+    containers = [
+        {
+            **one,
+            "ready": False,
+            "started": False,
+            "state": {
+                "terminated": {
+                    **ended,
+                    "startedAt": nested(one, "state", "running", "startedAt", default=at),
+                    "containerID": one.get("containerID", ""),
+                }
+            },
+        }
+        for one in status.get("containerStatuses") or ()
+    ]
+    phase = "Succeeded" if is_good else "Failed"
+    return {**status, "phase": phase, "conditions": conditions, "containerStatuses": containers}
 
 
 def render_readiness(status: Raw, ready: bool, now: datetime, *, probed: bool) -> Raw:

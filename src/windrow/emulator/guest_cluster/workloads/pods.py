@@ -11,6 +11,7 @@ from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     BindPod,
     DeletePod,
+    EndPod,
     PodState,
     PodTimings,
     SetPodReady,
@@ -18,6 +19,7 @@ from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     WaitUntil,
     internal_address,
     plan_pod,
+    render_ended,
     render_readiness,
     render_running,
     stage_of,
@@ -53,7 +55,7 @@ class PodController:
         self._context = context
         guest, delays = context.guest, context.guest.delays
         start, ready, stop = map(guest.scaled, (delays.pod_start, delays.pod_ready, delays.pod_stop))
-        self._timings = PodTimings(start, ready, stop, guest.host.time_scale)
+        self._timings = PodTimings(start, ready, stop, guest.host.time_scale, guest.scaled(delays.pod_run))
         self._scheduler = Scheduler(context)
         self._addresses = PodAddressAllocator()
         self._by_node = context.informers[POD].add_index(lambda raw: [("", _node_of(raw))])
@@ -81,6 +83,8 @@ class PodController:
                     await context.update_status(
                         POD, pod, render_readiness(pod["status"], ready, context.now(), probed=probed)
                     )
+                case EndPod(_):
+                    await context.update_status(POD, pod, render_ended(pod["status"], 0, context.now()))
                 case DeletePod(at_once, _):
                     await context.delete(POD, pod, 0 if at_once else None)
                 case WaitUntil(until, _):

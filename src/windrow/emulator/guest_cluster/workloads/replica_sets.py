@@ -83,7 +83,7 @@ class ReplicaSetController:
             match step:
                 case CreatePods(count, _):
                     for _ in range(count):
-                        await context.create(POD, render_pod(replica_set, int(context.guest.delays.eviction)))
+                        await context.create(POD, render_pod(replica_set, REPLICA_SET, context.toleration_s))
                 case DeleteExcessPod(pod, _):
                     await context.delete(POD, pod)
         status = render_replica_set_status(replica_set, self._pods.owned_by(replica_set))

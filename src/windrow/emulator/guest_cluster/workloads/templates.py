@@ -1,4 +1,4 @@
-"""ReplicaSets from a Deployment's template, pods from a ReplicaSet's."""
+"""ReplicaSets from a Deployment's template, pods from the template of whatever controls them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.kubernetes.objects import (
     new_object,
     owner_reference,
 )
-from windrow.kubernetes.resources import DEPLOYMENT, POD, REPLICA_SET
+from windrow.kubernetes.resources import DEPLOYMENT, POD, REPLICA_SET, ApiResource
 from windrow.kubernetes.selectors import read_label_selector
 
 TEMPLATE_HASH = "pod-template-hash"
@@ -75,24 +75,25 @@ def is_of_template(replica_set: Raw, deployment: Raw) -> bool:
     return labels_of(replica_set).get(TEMPLATE_HASH) == hash_template(template_of(deployment))
 
 
-def render_pod(replica_set: Raw, toleration_s: int) -> Raw:
-    """A new pod, with the default tolerations of a node that is not ready or unreachable (`toleration_s`)."""
-    template = loads(dumps(template_of(replica_set)))
-    spec = template.get("spec") or {}
-    head = template.get("metadata") or {}
+def render_pod(owner: Raw, kind: ApiResource, toleration_s: int, template: Raw | None = None) -> Raw:
+    """A new pod of the owner's template, or of `template`, with a generated name and the default tolerations of a node
+    that is not ready or unreachable (`toleration_s`)."""
+    made = loads(dumps(template_of(owner) if template is None else template))
+    spec = made.get("spec") or {}
+    head = made.get("metadata") or {}
     spec.setdefault("serviceAccountName", "default")
     spec["tolerations"] = with_default_tolerations(spec.get("tolerations") or [], toleration_s)
     raw = new_object(
         POD,
         "",
-        namespace_of(replica_set),
+        namespace_of(owner),
         labels=head.get("labels"),
         annotations=head.get("annotations"),
-        owners=[owner_reference(REPLICA_SET, replica_set, controller=True, block=True)],
+        owners=[owner_reference(kind, owner, controller=True, block=True)],
         spec=spec,
     )
     del raw["metadata"]["name"]
-    raw["metadata"]["generateName"] = f"{name_of(replica_set)}-"
+    raw["metadata"]["generateName"] = f"{name_of(owner)}-"
     return raw
 
 
