@@ -21,9 +21,9 @@ from windrow.core.formats.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.release import UnknownRelease, find_release
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.objects import annotations_of, nested, uid_of
+from windrow.kubernetes.objects import annotations_of, nested, new_object, uid_of
 from windrow.kubernetes.requests import put_subresource
-from windrow.kubernetes.resources import CLUSTER_ROLE, NODE
+from windrow.kubernetes.resources import CLUSTER_ROLE, DEPLOYMENT, NODE, SERVICE
 
 RELEASES = ("v1.6.1", "v1.7.1", "v1.8.2", "v1.9.0")
 OLD = pytest.mark.parametrize("version", ["v1.6.1", "v1.7.1"])
@@ -84,6 +84,65 @@ async def test_a_release_brings_its_kubevirt_and_its_kubernetes(version, kubevir
         assert [one for one in gates if one.endswith("HotplugVolumes")] == [gate]
         assert node["status"]["nodeInfo"]["kubeletVersion"].startswith(kubelet)
         assert node["status"]["nodeInfo"]["osImage"] == f"Harvester {version}"
+
+
+def has_ingress(service):
+    return nested(service, "status", "loadBalancer", "ingress")
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "other"),
+    [
+        ("v1.6.1", "ingress-expose", "rke2-traefik"),
+        ("v1.8.2", "ingress-expose", "rke2-traefik"),
+        ("v1.9.0", "rke2-traefik", "ingress-expose"),
+    ],
+)
+@driven
+async def test_clients_find_the_address_of_the_api_at_the_service_of_the_ingress(version, name, other):
+    async with a_harvester(version=version) as harvester:
+        services = harvester.api.local()
+
+        service = await eventually(harvester, SERVICE.ref(name, "kube-system"), has_ingress, 60)
+
+        assert annotations_of(service)["kube-vip.io/loadbalancerIPs"] == harvester.vip
+        assert service["status"]["loadBalancer"]["ingress"][0]["ip"] == harvester.vip
+        assert await services.find(SERVICE.ref(other, "kube-system")) is None
+
+
+@driven
+async def test_clients_read_from_its_deployment_that_harvester_is_at_work():
+    async with a_harvester() as harvester:
+        found = await harvester.api.local().get(DEPLOYMENT.ref("harvester", "harvester-system"))
+
+        status = {one["type"]: one["status"] for one in found["status"]["conditions"]}
+        assert status == {"Available": "True", "Progressing": "True"}
+        assert nested(found, "spec", "replicas") == nested(found, "status", "availableReplicas") == 1
+
+
+@driven
+async def test_a_placeholder_service_gets_cluster_ip_node_port_and_the_address_that_it_asks_for():
+    """What Cluster API's provider for Harvester does for its control plane's endpoint before there is a machine."""
+    spec = {
+        "type": "LoadBalancer",
+        "allocateLoadBalancerNodePorts": True,
+        "ipFamilies": ["IPv4"],
+        "loadBalancerIP": "0.0.0.0",
+        "ports": [{"name": "api", "port": 6443, "targetPort": 6443, "protocol": "TCP"}],
+    }
+    labels = {"loadbalancer.harvesterhci.io/servicelb": "true"}
+    async with a_harvester() as harvester:
+        services = harvester.api.local()
+        made = await services.create(SERVICE, new_object(SERVICE, "lb", NAMESPACE, labels=labels, spec=spec))
+        # As a client of Go writes it back that was built without the field.
+        await services.update(SERVICE, {**made, "spec": {**spec, "loadBalancerIP": "192.168.100.77"}})
+
+        found = await eventually(harvester, SERVICE.ref("lb", NAMESPACE), has_ingress, 60)
+
+        assert found["status"]["loadBalancer"]["ingress"][0]["ip"] == "192.168.100.77"
+        assert found["spec"]["clusterIP"] == made["spec"]["clusterIP"]
+        assert found["spec"]["clusterIP"].startswith("10.53.")
+        assert 30000 <= found["spec"]["ports"][0]["nodePort"] < 32768
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from typing import Any
 
 from windrow.apiserver.request.info import RequestInfo, UserInfo
 from windrow.apiserver.server import ApiServer
+from windrow.apiserver.services.allocation import ServiceAllocator, ServiceRanges
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.port import Store
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, format_time
 from windrow.core.rng import Rng
 from windrow.emulator import definitions, kinds, names
 from windrow.emulator.admission.webhooks import Webhooks
@@ -67,7 +68,7 @@ from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_ip_pool, render_preload
 from windrow.emulator.release import Release
 from windrow.emulator.site import DEFAULT_VERSION
-from windrow.emulator.system import render_storage_class, system_objects
+from windrow.emulator.system import component_objects, deployment_status, render_storage_class, system_objects
 from windrow.emulator.vms.claim_quotas import QuotaController, QuotaPlugin
 from windrow.emulator.vms.instances.context import InstanceContext
 from windrow.emulator.vms.instances.controller import InstanceController
@@ -75,10 +76,11 @@ from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
-from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource, ObjectRef, ref_of
+from windrow.kubernetes.resources import DEPLOYMENT, NODE, STORAGE_CLASS, ApiResource, ObjectRef, ref_of
 
 VIP = "192.168.100.10"
 PORT = 6443
+SERVICE_RANGES = ServiceRanges(("10.53.0.0/16",))  # Harvester's own choice for its hosts' cluster
 MAX_LOG_LINES = 1000  # errors of the control plane's controllers
 AGENT = ("system:serviceaccount:harvester-system:harvester", ("system:masters",))
 
@@ -113,6 +115,7 @@ class Harvester:
         self._host_specs = tuple(default_hosts() if hosts is None else hosts)
         self._lans = LanAllocator()
         self.api = ApiServer(store or MemoryStore(), clock, rng, name="harvester", authorize="rbac")
+        self.api.context.validating_hooks.append(ServiceAllocator(self.api.context, SERVICE_RANGES).admit)
         self.credentials = Credentials(clock, vip, lambda: self.api.tokens)
         self.api.tls = self.credentials.identity
         self.api.root_ca = self.credentials.server_ca.certificate
@@ -279,6 +282,12 @@ class Harvester:
         deployed = {"phase": "Deployed", "observedKubeVirtVersion": self.release.kubevirt}
         kubevirt = kinds.KUBEVIRT.ref("kubevirt", names.SYSTEM_NAMESPACE)
         await self._client.mutate(kubevirt, lambda raw: raw.update(status=deployed), "status")
+        rng = Rng("harvester-system")
+        for kind, raw in component_objects(self.version, self.vip):
+            await self.api.ensure_system_object(kind, raw, rng)
+        runs = deployment_status(format_time(self.clock.now()))
+        harvester = DEPLOYMENT.ref(names.HARVESTER_DEPLOYMENT, names.SYSTEM_NAMESPACE)
+        await self._client.mutate(harvester, lambda raw: raw.update(status=runs), "status")
         for host in self._host_specs:
             await self._client.ensure(NODE, render_node(host, self.clock.now(), self.version))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 SYSTEM_NAMESPACE = "harvester-system"
 VIP_CONFIG_MAP = "vip"
+HARVESTER_DEPLOYMENT = "harvester"
+INGRESS_SERVICE, TRAEFIK_SERVICE = "ingress-expose", "rke2-traefik"
 
 # On virtual machines.
 CLAIM_TEMPLATES = "harvesterhci.io/volumeClaimTemplates"

@@ -104,6 +104,11 @@ class Release:
         return self.line >= (1, 9)
 
     @property
+    def has_traefik(self) -> bool:
+        """The ingress controller of the hosts is Traefik, behind Service `rke2-traefik`; before, nginx behind `ingress-expose`."""
+        return self.line >= (1, 9)
+
+    @property
     def checks_image_access(self) -> bool:
         """Who makes a VM must be allowed to read the images of its claim templates."""
         return self.line >= (1, 9)

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windrow.emulator import kinds, names
+from windrow.emulator.load_balancers.services import ADDRESSES
 from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
+    DEPLOYMENT,
     NAMESPACE,
+    SERVICE,
     STORAGE_CLASS,
     ApiResource,
 )
@@ -102,6 +105,12 @@ def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
     yield kinds.KUBEVIRT, new_object(kinds.KUBEVIRT, "kubevirt", names.SYSTEM_NAMESPACE, spec=gates)
 
 
+def component_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
+    """What other clients look for before they take this for a Harvester."""
+    yield SERVICE, render_ingress_service(Release.of(version), vip)
+    yield DEPLOYMENT, render_harvester(version)
+
+
 FEATURE_GATES = [
     "CPUManager",
     "DeclarativeHotplugVolumes",
@@ -131,6 +140,49 @@ def render_vip(vip: str) -> Raw:
         "hwAddress": "",
     }
     return new_object(CONFIG_MAP, names.VIP_CONFIG_MAP, names.SYSTEM_NAMESPACE, data=data)
+
+
+def render_ingress_service(release: Release, vip: str) -> Raw:
+    """The Service of the VIP, from which clients take the address of the API: in front of the hosts' ingress controller."""
+    name, app = names.INGRESS_SERVICE, "rke2-ingress-nginx"
+    if release.has_traefik:
+        name = app = names.TRAEFIK_SERVICE
+    ports = [("https-internal", 443), ("http", 80)]
+    return new_object(
+        SERVICE,
+        name,
+        "kube-system",
+        annotations={"kube-vip.io/ignore-service-security": "true", ADDRESSES: vip},
+        spec={
+            "type": "LoadBalancer",
+            "selector": {"app.kubernetes.io/name": app},
+            "ports": [{"name": name, "port": port, "targetPort": port} for name, port in ports],
+        },
+    )
+
+
+def render_harvester(version: str) -> Raw:
+    """The Deployment of Harvester's API server. Clients read from its status whether this is a Harvester at work."""
+    labels = {"app.kubernetes.io/name": "harvester", "app.kubernetes.io/component": "apiserver"}
+    container = {"name": "apiserver", "image": f"rancher/harvester:{version}"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return new_object(
+        DEPLOYMENT, names.HARVESTER_DEPLOYMENT, names.SYSTEM_NAMESPACE, labels=labels, spec=spec
+    )
+
+
+def deployment_status(now: str) -> Raw:
+    """The status of a Deployment whose one pod runs since `now`."""
+    condition = {"status": "True", "lastUpdateTime": now, "lastTransitionTime": now}
+    return {
+        "observedGeneration": 1,
+        **dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1),
+        "conditions": [
+            {"type": "Available", "reason": "MinimumReplicasAvailable", **condition},
+            {"type": "Progressing", "reason": "NewReplicaSetAvailable", **condition},
+        ],
+    }
 
 
 LONGHORN_PARAMETERS = {"migratable": "true", "numberOfReplicas": "3", "staleReplicaTimeout": "30"}
