@@ -19,7 +19,6 @@ from windrow.csi import names
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import (
     AttachedDifferently,
-    BackupKept,
     CannotShrink,
     NameTaken,
     NodeNotFound,
@@ -348,11 +347,21 @@ async def test_a_deleted_snapshot_is_gone(rig: Rig):
 
 
 @holds_for_all
-async def test_a_backup_is_not_said_to_be_deleted(rig: Rig):
+async def test_a_backup_has_a_handle_of_its_own_and_is_deleted_by_it(rig: Rig):
+    await rig.volumes.create(VolumeRequest(PVC, ONE))
+    wanted = SnapshotRequest("snapshot-1", PVC, {names.SNAPSHOT_TYPE: "backup"})
+    handle = "backup:default/snapshot-1"
+
     with pytest.raises(SnapshotNotFound):
-        await rig.volumes.get_snapshot("backup:default/snapshot-1")
-    with pytest.raises(BackupKept, match="backups are not deleted by this driver yet"):
-        await rig.volumes.delete_snapshot("backup:default/snapshot-1")
+        await rig.volumes.get_snapshot(handle)
+    made = await rig.volumes.create_snapshot(wanted)
+    assert (made.id, made.volume_id, made.size) == (handle, PVC, GIB)
+    with pytest.raises(SnapshotExists):
+        await rig.volumes.create_snapshot(wanted)
+    assert [one.id for one in await rig.volumes.list_snapshots()] == [handle]
+    await rig.volumes.delete_snapshot(handle)
+    with pytest.raises(SnapshotNotFound):
+        await rig.volumes.delete_snapshot(handle)
 
 
 @holds_for_all

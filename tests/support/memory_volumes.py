@@ -8,12 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from windrow.csi import names
-from windrow.csi.handles import parse_backup_handle, serial_of, volume_id_for
+from windrow.csi.handles import backup_handle, serial_of, volume_id_for
 from windrow.csi.sizes import MIN_BYTES, SizeRange, choose_size
 from windrow.csi.volumes import (
     AttachedDifferently,
     Attachment,
-    BackupKept,
     CannotShrink,
     NameTaken,
     NodeFull,
@@ -124,6 +123,8 @@ class MemoryVolumes:
     async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
         self._may("create_snapshot")
         snapshot_id = volume_id_for(wanted.name)
+        if wanted.parameters.get(names.SNAPSHOT_TYPE) == "backup":
+            snapshot_id = backup_handle("default", snapshot_id)
         if snapshot_id in self._snapshots:
             self._require_made_for("snapshot", snapshot_id, wanted.name)
             raise SnapshotExists(self._snapshots[snapshot_id])
@@ -135,8 +136,6 @@ class MemoryVolumes:
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         self._may("delete_snapshot")
-        if parse_backup_handle(snapshot_id):
-            raise BackupKept(snapshot_id)
         self._snapshot(snapshot_id)
         del self._snapshots[snapshot_id]
 

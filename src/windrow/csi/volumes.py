@@ -190,16 +190,6 @@ class QuotaExceeded(ResourceExhausted):
     """A quota or Harvester's storage is exhausted."""
 
 
-class BackupKept(FailedPrecondition):
-    """A backup is to be deleted, which the driver cannot do yet."""
-
-    def __init__(self, snapshot_id: str) -> None:
-        super().__init__(
-            f"snapshot {snapshot_id[:128]!r} is a backup, and backups are not deleted by this driver yet",
-            "delete the VolumeRemoteBackup on Harvester, then remove the finalizers of the VolumeSnapshotContent",
-        )
-
-
 class CannotShrink(OutOfRange):
     """The volume, or the snapshot it is to be made of, is larger than what is asked for."""
 
@@ -261,7 +251,7 @@ class Volumes(Protocol):
         ...
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Order the deletion. Raises SnapshotNotFound, BackupKept."""
+        """Order the deletion. Raises SnapshotNotFound."""
         ...
 
     async def get_snapshot(self, snapshot_id: str) -> Snapshot:

@@ -24,3 +24,10 @@ IP_POOL = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "IPPool", "ippo
 
 # Served where the CSI snapshotter is installed, which Harvester brings.
 VOLUME_SNAPSHOT = ApiResource("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots")
+
+# Served from Harvester 1.8 on: backups of volumes on the backup target, and restores from them.
+REMOTE_BACKUP = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteBackup", "volumeremotebackups")
+REMOTE_RESTORE = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteRestore", "volumeremoterestores")
+
+# Served from Harvester 1.4 on, in harvester-system: a volume that several machines mount over the network.
+NETWORK_FILESYSTEM = ApiResource("harvesterhci.io", "v1beta1", "NetworkFilesystem", "networkfilesystems")

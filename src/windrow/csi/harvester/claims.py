@@ -19,7 +19,15 @@ from windrow.csi.handles import is_pvc_name
 from windrow.csi.volumes import SnapshotSource, Source, Volume, VolumeKind, VolumeRequest, VolumeSource
 from windrow.harvester.names import GUEST_UID
 from windrow.harvester.volumes import ClaimModes
-from windrow.kubernetes.objects import annotations_of, is_deleting, labels_of, name_of, nested, uid_of
+from windrow.kubernetes.objects import (
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    nested,
+    resource_version_of,
+    uid_of,
+)
 
 # A label: which driver made it. Windrow's lists and its report of orphans select on it.
 MADE_BY_CSI = "windrow.io/csi-driver"
@@ -54,6 +62,7 @@ class Claim:
     made_for: str
     # What the claim is deleted with: a restore of a backup owns the claim that it made.
     restore: str
+    resource_version: str = ""
 
     @property
     def is_listed(self) -> bool:
@@ -70,13 +79,7 @@ def render_claim(
     guest_uid: str,
 ) -> Raw:
     """The claim of a new volume; `storage_class` "" leaves the choice to Harvester."""
-    annotations = {
-        VOLUME_NAME: wanted.name,
-        PARAMETERS: dumps(dict(sorted(wanted.parameters.items()))).decode(),
-        SOURCE: _render_source(wanted.source),
-    }
-    if guest_uid:
-        annotations[GUEST_UID] = guest_uid
+    labels, annotations = render_marks(wanted, guest_uid)
     spec: Raw = {
         "accessModes": [modes.access],
         "volumeMode": modes.volume,
@@ -93,8 +96,20 @@ def render_claim(
             }
         case VolumeSource(volume_id):
             spec["dataSource"] = {"kind": "PersistentVolumeClaim", "name": volume_id}
-    metadata: Raw = {"name": name, "labels": {MADE_BY_CSI: names.DRIVER}, "annotations": annotations}
+    metadata: Raw = {"name": name, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def render_marks(wanted: VolumeRequest, guest_uid: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels and annotations that say what a volume was made with, and for whom."""
+    annotations = {
+        VOLUME_NAME: wanted.name,
+        PARAMETERS: dumps(dict(sorted(wanted.parameters.items()))).decode(),
+        SOURCE: _render_source(wanted.source),
+    }
+    if guest_uid:
+        annotations[GUEST_UID] = guest_uid
+    return {MADE_BY_CSI: names.DRIVER}, annotations
 
 
 def _render_source(source: Source | None) -> str:
@@ -138,6 +153,7 @@ def read_claim(raw: Mapping[str, Any]) -> Claim:
         is_deleting=is_deleting(raw),
         made_for=annotations.get(VOLUME_NAME, ""),
         restore=_restore_of(raw),
+        resource_version=resource_version_of(raw),
     )
 
 

@@ -4,10 +4,11 @@ A volume is a disk twice: in the VM's template, which is what is wanted, and in 
 guest has. Both are named like the claim. Only what is `hotpluggable` and of the claim with its own name is ever removed: the
 machine's own disks and what an administrator plugged in under another name stay.
 
-Removals go by index, each guarded by a test of the name there, so that the patch fails, whole, where the VM was changed
-meanwhile; additions go to the end and need no guard. So the patch carries no resourceVersion, and changes that others make
-elsewhere in the VM, which are many while it starts, do not fail it. Only a VM without a list, to which the whole list is
-added, has to be the one that was read.
+Removals go by index, each guarded by a test of the name there, and together by one of the VM's generation, so that the patch
+fails, whole, where the VM's spec was changed meanwhile: also where it had no answer and is carried out late, after the volume
+left the VM and came back to the same place. Additions go to the end and need no guard. So the patch carries no
+resourceVersion, and changes of the VM's status, which are many while it starts, do not fail it. Only a VM without a list, to
+which the whole list is added, has to be the one that was read.
 """
 
 from __future__ import annotations
@@ -185,6 +186,7 @@ def plan_patch(raw_vm: Mapping[str, Any], changes: Sequence[DiskChange]) -> list
     lists = nested(spec, "volumes"), nested(spec, "domain", "devices", "disks")
     return [
         *(_same_vm(vm) if added and not all(isinstance(one, list) for one in lists) else ()),
+        *(_same_generation(raw_vm) if gone else ()),
         *_removals(_VOLUMES, mappings_at(spec, "volumes"), gone),
         *_removals(_DISKS, mappings_at(spec, "domain", "devices", "disks"), gone),
         *_additions(_VOLUMES, lists[0], [_volume(one.volume_id) for one in added]),
@@ -197,6 +199,11 @@ def _volume(volume_id: str) -> Raw:
         "name": volume_id,
         "persistentVolumeClaim": {"claimName": volume_id, "hotpluggable": True},
     }
+
+
+def _same_generation(raw_vm: Mapping[str, Any]) -> list[Raw]:
+    generation = nested(raw_vm, "metadata", "generation")
+    return [{"op": "test", "path": "/metadata/generation", "value": generation}] if generation else []
 
 
 def _removals(path: str, entries: Sequence[Mapping[str, Any]], gone: set[str]) -> list[Raw]:

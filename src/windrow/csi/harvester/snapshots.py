@@ -31,7 +31,9 @@ VOLUME_MODE = "harvesterhci.io/snapHostVolumeMode"
 
 # Which class of snapshots a provisioner's volumes have, as JSON.
 CLASSES = SETTING.ref("csi-driver-config")
-_DEFAULT_CLASSES = {LONGHORN: "longhorn-snapshot"}
+# Under the key of the setting.
+SNAPSHOT_CLASS, BACKUP_CLASS = "volumeSnapshotClassName", "backupVolumeSnapshotClassName"
+_DEFAULT_CLASSES = {(LONGHORN, SNAPSHOT_CLASS): "longhorn-snapshot", (LONGHORN, BACKUP_CLASS): "longhorn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +102,14 @@ def read_snapshot(raw: Mapping[str, Any]) -> HostSnapshot:
     )
 
 
-def snapshot_class_of(setting: Mapping[str, Any], provisioner: str) -> str:
-    """The VolumeSnapshotClass for volumes of the provisioner, as Harvester's setting says; "" for none."""
-    for key in ("value", "default"):
+def snapshot_class_of(setting: Mapping[str, Any], provisioner: str, key: str = SNAPSHOT_CLASS) -> str:
+    """The VolumeSnapshotClass for volumes of the provisioner, as Harvester's setting says under `key`; "" for none."""
+    for part in ("value", "default"):
         try:
-            found = loads(str(nested(setting, key, default="") or "{}"))
+            found = loads(str(nested(setting, part, default="") or "{}"))
         except NotJson:
             continue
-        name = nested(found, provisioner, "volumeSnapshotClassName")
+        name = nested(found, provisioner, key)
         if isinstance(name, str) and name:
             return name
-    return _DEFAULT_CLASSES.get(provisioner, "")
+    return _DEFAULT_CLASSES.get((provisioner, key), "")

@@ -90,6 +90,11 @@ class HarvesterState:
         """The same of the instances."""
         await self._wait_for_version(self.instances, VMI.ref(name, self.namespace), resource_version)
 
+    async def wait_for_claim(self, name: str, resource_version: str) -> None:
+        """The same of the claims."""
+        await self.wait_for_sync()
+        await self._wait_for_version(self.claims, PVC.ref(name, self.namespace), resource_version)
+
     async def _wait_for_version(self, informer: Informer[Any], ref: ObjectRef, version: str) -> None:
         wanted = version_number(version)
 

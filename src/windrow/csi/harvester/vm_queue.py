@@ -145,8 +145,13 @@ class VmQueue:
                     version = resource_version_of(changed) if changed else ""
                     return ChangedVm(version, frozenset(one.volume_id for one in due))
                 except KubeError as error:
-                    if attempt == ATTEMPTS or not _is_outdated(error):
+                    if not _is_outdated(error):
                         raise
+                    if attempt == ATTEMPTS:
+                        raise Unfinished(
+                            f"{ref} on Harvester was changed by others {ATTEMPTS} times meanwhile: {error.message}",
+                            "repeat the same call",
+                        ) from error
             await sleep(self._clock, BACKOFF * attempt * self._rng.uniform(1.0, 2.0))
         raise AssertionError("the last attempt returns or raises")
 

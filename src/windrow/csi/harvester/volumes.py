@@ -7,7 +7,6 @@ lack is asked for live before it is said not to exist.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,31 +18,26 @@ from windrow.core.formats.json import Raw
 from windrow.core.rng import Rng
 from windrow.csi import names
 from windrow.csi.errors import CsiError, FailedPrecondition, InvalidArgument
-from windrow.csi.handles import is_object_name, is_volume_id, parse_backup_handle, volume_id_for
-from windrow.csi.harvester.claims import Claim, read_claim, render_claim
+from windrow.csi.handles import is_object_name, is_volume_id, volume_id_for
+from windrow.csi.harvester.attached_now import AttachedNow
+from windrow.csi.harvester.backups.restores import RestoreRequests, is_of_backup, require_mode
+from windrow.csi.harvester.claim_reads import ClaimReads
+from windrow.csi.harvester.claims import Claim, read_claim, render_claim, render_marks
 from windrow.csi.harvester.disks import READY, DiskChange, read_vm
+from windrow.csi.harvester.owners import GuestCluster, require_kept, require_made_by_csi
 from windrow.csi.harvester.plugging import Plugin
 from windrow.csi.harvester.refusals import not_found_as, requesting
-from windrow.csi.harvester.snapshots import (
-    CLASSES,
-    HostSnapshot,
-    read_snapshot,
-    render_snapshot,
-    snapshot_class_of,
-)
+from windrow.csi.harvester.snapshot_requests import SnapshotRequests
 from windrow.csi.harvester.state import HarvesterState
 from windrow.csi.harvester.vm_queue import VmQueue
 from windrow.csi.sizes import MIN_BYTES, SizeRange, choose_size
 from windrow.csi.volumes import (
     AttachedDifferently,
     Attachment,
-    BackupKept,
     CannotShrink,
     NameTaken,
     NodeNotFound,
     Snapshot,
-    SnapshotExists,
-    SnapshotNotFound,
     SnapshotRequest,
     SnapshotSource,
     Unfinished,
@@ -56,7 +50,6 @@ from windrow.csi.volumes import (
     VolumeSource,
 )
 from windrow.csi.waits import waits_for
-from windrow.harvester.names import GUEST_UID
 from windrow.harvester.resources import VM, VMI, VOLUME_SNAPSHOT
 from windrow.harvester.volumes import LONGHORN, ClaimModes, read_storage_class
 from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
@@ -95,17 +88,18 @@ class HarvesterVolumes:
         self._client = Client(transport)
         self._options = options
         self._log = log
-        self._guest_is_known = asyncio.Event()
-        if not options.awaits_guest:
-            self._guest_is_known.set()
+        self._guest = GuestCluster(options.guest_uid, is_known=not options.awaits_guest)
+        self._claims = ClaimReads(self._client, options.namespace, self._guest)
+        self._snapshots = SnapshotRequests(self._client, options.namespace, self._guest, self._claims, log)
+        self._restores = RestoreRequests(self._client, options.namespace, self._guest, self._snapshots)
+        self._attached = AttachedNow(self._client, options.namespace)
         self.state = HarvesterState(transport, options.namespace, clock, rng)
         self._plugin = Plugin(self._client, options.namespace, clock, log)
         self._queue = VmQueue(self._client, options.namespace, self._plugin, clock, rng)
 
     def set_guest(self, guest_uid: str) -> None:
         """From now on what is made is marked as of this guest cluster, and what others made is left alone."""
-        self._options = replace(self._options, guest_uid=guest_uid)
-        self._guest_is_known.set()
+        self._guest.learn(guest_uid)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -114,14 +108,16 @@ class HarvesterVolumes:
     # --- volumes ----------------------------------------------------------------------------------------------------
 
     async def create(self, wanted: VolumeRequest) -> Volume:
-        await self._wait_for_guest()
+        await self._guest.wait_until_known()
         name = volume_id_for(wanted.name)
-        ref = self._claim_ref(name)
+        if is_of_backup(wanted):
+            return await self._restore(name, wanted)
+        ref = self._claims.ref(name)
         try:
             raw = await self._plan_claim(name, wanted)
         except CsiError:
             # A source or class that has gone since says nothing against the volume that was made of it.
-            if await self._find_claim(name) is None:
+            if await self._claims.find(name) is None:
                 raise
             raise await self._existing(name, wanted.name) from None
         with requesting(f"create {ref}"):
@@ -141,12 +137,44 @@ class HarvesterVolumes:
             or self._options.storage_class
         )
         modes = await self._modes(storage_class, wanted, content.volume_mode)
-        return render_claim(name, wanted, size, storage_class, modes, self._options.guest_uid)
+        return render_claim(name, wanted, size, storage_class, modes, self._guest.uid)
+
+    async def _restore(self, name: str, wanted: VolumeRequest) -> Volume:
+        """Harvester makes the claim. It is marked as what it is last: one without marks is not finished."""
+        claim = await self._claims.find(name)
+        restore = await self._restores.find(name) if claim is not None and not claim.is_ours else None
+        if claim is not None and (restore is None or not restore.is_ours):
+            raise await self._existing(name, wanted.name)
+        size = await self._restores.ensure(name, wanted)
+        await self._wait_until_restored(name)
+        await self.ensure_expanded(name, SizeRange(size))
+        labels, annotations = render_marks(wanted, self._guest.uid)
+        ref = self._claims.ref(name)
+        with requesting(f"mark {ref}"), not_found_as(ref, VolumeNotFound(name)):
+            change = {"metadata": {"labels": labels, "annotations": annotations}}
+            made = read_claim(await self._client.patch(ref, change))
+        await self.state.wait_for_claim(name, made.resource_version)
+        return made.volume
+
+    async def _wait_until_restored(self, name: str) -> None:
+        ref = self._claims.ref(name)
+        restore = await self._restores.find(name)
+        words = f" ({restore.problem})" if restore is not None and restore.problem else ""
+
+        def describe_wait() -> str:
+            claim = self.state.claim(name)
+            if claim is not None and claim.phase == "Bound":
+                return ""
+            phase = claim.phase if claim else "not made yet"
+            return f"VolumeRemoteRestore {name}{words} to make {ref} on Harvester (phase: {phase})"
+
+        await self.state.wait_for_sync()
+        await self.state.wait_until(describe_wait)
 
     async def _existing(self, name: str, wanted: str) -> CsiError:
         """What is raised where a claim has the handle of the name that is wanted."""
-        found, ref = await self._get_claim(name), self._claim_ref(name)
-        _require_made_by_csi(found.is_listed, ref, "taken for a volume")
+        found, ref = await self._claims.get(name), self._claims.ref(name)
+        require_made_by_csi(found.is_listed, ref, "taken for a volume")
         if found.made_for not in ("", wanted):
             return NameTaken(wanted, name, found.made_for)
         if found.is_deleting:
@@ -164,20 +192,20 @@ class HarvesterVolumes:
     async def _read_source(self, wanted: VolumeRequest) -> _Content:
         match wanted.source:
             case SnapshotSource(snapshot_id):
-                found = await self._get_host_snapshot(snapshot_id)
-                ref = self._snapshot_ref(snapshot_id)
-                _require_made_by_csi(found.is_listed, ref, "restored")
-                _require_kept(found.is_deleting, ref, "restored")
+                found = await self._snapshots.get_host_object(snapshot_id)
+                ref = VOLUME_SNAPSHOT.ref(snapshot_id, self._options.namespace)
+                require_made_by_csi(found.is_listed, ref, "restored")
+                require_kept(found.is_deleting, ref, "restored")
                 if not found.snapshot.is_ready:
                     raise Unfinished(
                         f"VolumeSnapshot {snapshot_id} on Harvester is not ready", "repeat the same call"
                     )
                 return _Content(max(found.snapshot.size, MIN_BYTES), found.storage_class, found.volume_mode)
             case VolumeSource(volume_id):
-                claim = await self._get_claim(volume_id)
-                ref = self._claim_ref(volume_id)
-                _require_made_by_csi(claim.is_listed, ref, "cloned")
-                _require_kept(claim.is_deleting, ref, "cloned")
+                claim = await self._claims.get(volume_id)
+                ref = self._claims.ref(volume_id)
+                require_made_by_csi(claim.is_listed, ref, "cloned")
+                require_kept(claim.is_deleting, ref, "cloned")
                 return _Content(max(claim.volume.size, MIN_BYTES), claim.storage_class, claim.volume_mode)
             case None:
                 return _Content()
@@ -193,16 +221,11 @@ class HarvesterVolumes:
                         modes = read_storage_class(await self._client.get(ref)).modes
                 except Forbidden:
                     pass  # roles of older releases; Longhorn's then
-        mode = wanted.parameters.get(names.HOST_VOLUME_MODE)
         if source_mode:
-            if mode and mode != source_mode.lower():
-                raise UnknownParameter(
-                    f"parameters[{names.HOST_VOLUME_MODE}]",
-                    f"it is {mode!r}, and what the volume is to be made of has volumeMode {source_mode} on Harvester",
-                    "use a StorageClass with the same hostVolumeMode, or without one",
-                )
+            require_mode(wanted, source_mode)
             return replace(modes, volume=source_mode)
-        return replace(modes, volume="Filesystem") if mode == "filesystem" else modes
+        wants_files = wanted.parameters.get(names.HOST_VOLUME_MODE) == "filesystem"
+        return replace(modes, volume="Filesystem") if wants_files else modes
 
     def _unknown_class(self, storage_class: str, wanted: VolumeRequest) -> InvalidArgument:
         problem = f"Harvester has no StorageClass {storage_class!r}"
@@ -213,27 +236,34 @@ class HarvesterVolumes:
         return UnknownParameter("parameters", problem, "name one that exists with --host-storage-class")
 
     async def delete(self, volume_id: str) -> None:
-        claim = await self._get_claim(volume_id)
-        _require_made_by_csi(claim.is_listed, self._claim_ref(volume_id), "deleted")
-        await self.state.wait_for_sync()
-        nodes = self.state.nodes_with(volume_id)
+        try:
+            claim = await self._claims.get(volume_id)
+        except VolumeNotFound:
+            if await self._restores.delete(volume_id):
+                return  # it would make the claim once more
+            raise
+        ref = self._claims.ref(volume_id)
+        require_made_by_csi(claim.is_listed, ref, "deleted")
+        nodes = await self._attached.nodes_with(volume_id)
         if nodes:
             raise VolumeInUse(volume_id, nodes, "deleted")
-        ref = self._claim_ref(volume_id)
         if not claim.is_deleting:
             with requesting(f"delete {ref}"), not_found_as(ref, VolumeNotFound(volume_id)):
                 await self._client.delete(ref, uid=claim.uid)
+        if claim.restore:
+            await self._restores.delete(claim.restore)
+        await self.state.wait_for_sync()
         await self.state.wait_until(
             lambda: f"{ref} on Harvester to be gone (being deleted)" if self.state.claim(volume_id) else ""
         )
 
     async def get(self, volume_id: str) -> Volume:
-        claim = await self._get_claim(volume_id)
+        claim = await self._claims.get(volume_id)
         await self.state.wait_for_sync()
         return self._seen(claim)
 
     async def list_volumes(self) -> Sequence[Volume]:
-        await self._wait_for_guest()
+        await self._guest.wait_until_known()
         await self.state.wait_for_sync()
         listed = [one for one in self.state.claims.values() if one.is_listed and not one.is_deleting]
         nodes = self.state.nodes_ready()
@@ -241,7 +271,7 @@ class HarvesterVolumes:
             (
                 replace(one.volume, nodes=nodes.get(one.volume.id, ()))
                 for one in listed
-                if self._is_own(one.guest_uid)
+                if self._guest.owns(one.guest_uid)
             ),
             key=lambda one: one.id,
         )
@@ -250,7 +280,7 @@ class HarvesterVolumes:
         return replace(claim.volume, nodes=self.state.nodes_ready().get(claim.volume.id, ()))
 
     async def ensure_expanded(self, volume_id: str, wanted: SizeRange) -> Volume:
-        claim = await self._get_claim(volume_id)
+        claim = await self._claims.get(volume_id)
         if wanted.limit and claim.volume.size > wanted.limit:
             raise CannotShrink(
                 f"volume {volume_id!r} has {claim.volume.size} bytes, and at most {wanted.limit} are wanted",
@@ -259,7 +289,7 @@ class HarvesterVolumes:
         size = max(choose_size(wanted), claim.requested) if wanted.required > claim.volume.size else 0
         if size > claim.requested:
             await self._wait_until_bound(volume_id)
-            ref = self._claim_ref(volume_id)
+            ref = self._claims.ref(volume_id)
             change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
             with requesting(f"expand {ref}"):
                 try:
@@ -268,12 +298,12 @@ class HarvesterVolumes:
                     raise VolumeNotFound(volume_id) from None
         if size:
             await self._wait_for_capacity(volume_id, size)
-            claim = await self._get_claim(volume_id)
+            claim = await self._claims.get(volume_id)
         return self._seen(claim)
 
     async def _wait_until_bound(self, volume_id: str) -> None:
         """An API server lets no other claim grow."""
-        ref = self._claim_ref(volume_id)
+        ref = self._claims.ref(volume_id)
 
         def describe_wait() -> str:
             claim = self.state.claim(volume_id)
@@ -286,7 +316,7 @@ class HarvesterVolumes:
         await self.state.wait_until(describe_wait)
 
     async def _wait_for_capacity(self, volume_id: str, size: int) -> None:
-        ref = self._claim_ref(volume_id)
+        ref = self._claims.ref(volume_id)
 
         def describe_wait() -> str:
             claim = self.state.claim(volume_id)
@@ -303,16 +333,16 @@ class HarvesterVolumes:
     async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
         if not is_object_name(node_id):
             raise NodeNotFound(node_id)
-        claim = await self._get_claim(volume_id)
+        claim = await self._claims.get(volume_id)
         if not is_volume_id(volume_id):
             raise FailedPrecondition(
-                f"{self._claim_ref(volume_id)} on Harvester cannot be a disk: the name of one has at most 63 characters "
+                f"{self._claims.ref(volume_id)} on Harvester cannot be a disk: the name of one has at most 63 characters "
                 "and no dot",
                 "copy it to a claim with such a name",
             )
         if claim.is_deleting:
             raise FailedPrecondition(
-                f"{self._claim_ref(volume_id)} on Harvester is being deleted", "use another volume"
+                f"{self._claims.ref(volume_id)} on Harvester is being deleted", "use another volume"
             )
         await self.state.wait_for_sync()
         await self._require_free(volume_id, node_id)
@@ -417,11 +447,11 @@ class HarvesterVolumes:
     async def ensure_detached(self, volume_id: str, node_id: str) -> None:
         if not is_volume_id(volume_id) or (node_id and not is_object_name(node_id)):
             return
-        await self._wait_for_guest()
+        await self._guest.wait_until_known()
         await self.state.wait_for_sync()
-        claim = self.state.claim(volume_id) or await self._find_claim(volume_id)
+        claim = self.state.claim(volume_id) or await self._claims.find(volume_id)
         if claim is not None:
-            self._require_own(claim.guest_uid, self._claim_ref(volume_id))
+            self._guest.require_own(claim.guest_uid, self._claims.ref(volume_id))
         for node in [node_id] if node_id else self.state.nodes_with(volume_id):
             await self._detach(volume_id, node)
 
@@ -458,144 +488,13 @@ class HarvesterVolumes:
     # --- snapshots --------------------------------------------------------------------------------------------------
 
     async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
-        if wanted.parameters.get(names.SNAPSHOT_TYPE) == "backup":
-            raise UnknownParameter(
-                f"parameters[{names.SNAPSHOT_TYPE}]",
-                "backups are not made by this driver yet",
-                "use a VolumeSnapshotClass without it, for a snapshot in Harvester's storage",
-            )
-        claim = await self._get_claim(wanted.volume_id)
-        if not claim.provisioner:  # Kubernetes annotates a claim with it before it is bound
-            raise Unfinished(
-                f"{self._claim_ref(wanted.volume_id)} on Harvester is not provisioned", "repeat the same call"
-            )
-        with requesting(f"read {CLASSES}"):
-            setting = await self._client.find(CLASSES)
-        snapshot_class = snapshot_class_of(setting or {}, claim.provisioner)
-        if not snapshot_class:
-            raise FailedPrecondition(
-                f"Setting csi-driver-config on Harvester names no VolumeSnapshotClass for {claim.provisioner!r}",
-                "add the provisioner to the setting",
-            )
-        name = volume_id_for(wanted.name)
-        raw = render_snapshot(name, wanted, claim, snapshot_class, self._options.guest_uid)
-        with requesting(f"create VolumeSnapshot {self._options.namespace}/{name}"):
-            try:
-                made = await self._client.create(VOLUME_SNAPSHOT, raw, self._options.namespace)
-            except AlreadyExists:
-                raise await self._existing_snapshot(name, wanted.name, claim) from None
-        return self._sized(read_snapshot(made), claim)
-
-    async def _existing_snapshot(self, name: str, wanted: str, claim: Claim) -> CsiError:
-        """What is raised where a VolumeSnapshot has the handle of the name that is wanted."""
-        found, ref = await self._get_host_snapshot(name), self._snapshot_ref(name)
-        _require_made_by_csi(found.is_listed, ref, "taken for a snapshot")
-        if found.made_for not in ("", wanted):
-            return NameTaken(wanted, name, found.made_for)
-        if found.is_deleting:
-            return Unfinished(f"{ref} on Harvester is being deleted", "repeat the same call once it is gone")
-        return SnapshotExists(self._sized(found, claim))
-
-    def _sized(self, found: HostSnapshot, claim: Claim) -> Snapshot:
-        """One that is not ready has no size yet: that of its volume stands for it."""
-        return replace(found.snapshot, size=found.snapshot.size or claim.volume.size)
+        return await self._snapshots.create(wanted)
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        if parse_backup_handle(snapshot_id):
-            raise BackupKept(snapshot_id)
-        found = await self._get_host_snapshot(snapshot_id)
-        _require_made_by_csi(found.is_listed, self._snapshot_ref(snapshot_id), "deleted")
-        if found.is_deleting:
-            return
-        ref = self._snapshot_ref(snapshot_id)
-        with requesting(f"delete {ref}"), not_found_as(ref, SnapshotNotFound(snapshot_id)):
-            await self._client.delete(ref, uid=found.uid)
+        await self._snapshots.delete(snapshot_id)
 
     async def get_snapshot(self, snapshot_id: str) -> Snapshot:
-        return (await self._get_host_snapshot(snapshot_id)).snapshot
+        return await self._snapshots.get(snapshot_id)
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        await self._wait_for_guest()
-        with requesting(f"list VolumeSnapshots in namespace {self._options.namespace}"):
-            raws = await self._client.list(VOLUME_SNAPSHOT, self._options.namespace)
-        found = map(read_snapshot, raws)
-        listed = [
-            one for one in found if one.is_listed and not one.is_deleting and self._is_own(one.guest_uid)
-        ]
-        return sorted((one.snapshot for one in listed), key=lambda one: one.id)
-
-    async def _get_host_snapshot(self, snapshot_id: str) -> HostSnapshot:
-        if parse_backup_handle(snapshot_id) or not is_object_name(snapshot_id):
-            raise SnapshotNotFound(snapshot_id)
-        await self._wait_for_guest()
-        ref = self._snapshot_ref(snapshot_id)
-        with requesting(f"read {ref}"):
-            raw = await self._client.find(ref)
-        if raw is None:
-            raise SnapshotNotFound(snapshot_id, f" in namespace {self._options.namespace} on Harvester")
-        found = read_snapshot(raw)
-        self._require_own(found.guest_uid, ref)
-        return found
-
-    def _snapshot_ref(self, name: str) -> ObjectRef:
-        return VOLUME_SNAPSHOT.ref(name, self._options.namespace)
-
-    # --- claims -----------------------------------------------------------------------------------------------------
-
-    def _claim_ref(self, name: str) -> ObjectRef:
-        return PVC.ref(name, self._options.namespace)
-
-    async def _get_claim(self, volume_id: str) -> Claim:
-        """The claim as it is now. Raises VolumeNotFound, and FailedPrecondition where another guest cluster made it."""
-        if not is_object_name(volume_id):
-            raise VolumeNotFound(volume_id)
-        found = await self._find_claim(volume_id)
-        if found is None:
-            raise VolumeNotFound(volume_id, f" in namespace {self._options.namespace} on Harvester")
-        return found
-
-    async def _find_claim(self, name: str) -> Claim | None:
-        await self._wait_for_guest()
-        ref = self._claim_ref(name)
-        waits_for(f"an answer of Harvester about {ref}")
-        with requesting(f"read {ref}"):
-            raw = await self._client.find(ref)
-        if raw is None:
-            return None
-        found = read_claim(raw)
-        self._require_own(found.guest_uid, ref)
-        return found
-
-    async def _wait_for_guest(self) -> None:
-        """Return once it is known which guest cluster this is: until then another's volumes could not be told from its own."""
-        if not self._guest_is_known.is_set():
-            waits_for("the uid of this guest cluster, from its Service default/kubernetes")
-            await self._guest_is_known.wait()
-
-    def _is_own(self, guest_uid: str) -> bool:
-        """Whether it is this guest cluster's, or, as all that the Go driver made, no guest cluster's in particular."""
-        return not guest_uid or not self._options.guest_uid or guest_uid == self._options.guest_uid
-
-    def _require_own(self, guest_uid: str, ref: ObjectRef) -> None:
-        if not self._is_own(guest_uid):
-            raise FailedPrecondition(
-                f"{ref} on Harvester was made by the guest cluster with uid {guest_uid}, not by this one",
-                f"use it from there; if it is this one's, annotate it with {GUEST_UID}={self._options.guest_uid}",
-            )
-
-
-def _require_made_by_csi(is_listed: bool, ref: ObjectRef, done: str) -> None:
-    """Raises FailedPrecondition for an object that was made on Harvester for another purpose."""
-    if not is_listed:
-        raise FailedPrecondition(
-            f"{ref} on Harvester was not made by a CSI driver, so it is not {done}",
-            "do this on Harvester, by hand",
-        )
-
-
-def _require_kept(is_deleting: bool, ref: ObjectRef, done: str) -> None:
-    """Raises FailedPrecondition for an object that may be gone before a copy of it is whole."""
-    if is_deleting:
-        raise FailedPrecondition(
-            f"{ref} on Harvester is being deleted, so it is not {done}", "use another source"
-        )
+        return await self._snapshots.list_all()

@@ -74,6 +74,7 @@ class RemoteBackupController:
             "csiProvider": nested(content, "spec", "driver"),
             "sourceSpec": {field: claim["spec"][field] for field in COPIED if field in claim["spec"]},
             "success": True,
+            "conditions": _conditions("True", "Operation complete"),
         }
         await self._client.mutate(ref_of(kinds.REMOTE_BACKUP, backup), lambda raw: raw.update(status=status))
         return None
@@ -96,8 +97,10 @@ class RemoteRestoreController:
 
     async def reconcile(self, key: Key) -> timedelta | None:
         restore = await self._client.find(kinds.REMOTE_RESTORE.ref(key[1], key[0]))
-        if restore is None or is_deleting(restore) or nested(restore, "status", "success"):
+        if restore is None or is_deleting(restore):
             return None
+        if nested(restore, "status", "success") and key in self._listers.claims:
+            return None  # a claim that is gone is made again
         namespace, _, name = str(nested(restore, "spec", "from", default="")).rpartition("/")
         backup = await self._client.find(kinds.REMOTE_BACKUP.ref(name, namespace or key[0]))
         if backup is None or not nested(backup, "status", "success"):
@@ -105,7 +108,12 @@ class RemoteRestoreController:
         claim = await self._make(restore, backup)
         if nested(claim, "status", "phase") == "Bound":
             ref = ref_of(kinds.REMOTE_RESTORE, restore)
-            await self._client.mutate(ref, lambda raw: raw.update(status={"success": True}))
+            status = {"success": True, "conditions": _conditions("True", "Operation complete")}
+            await self._client.mutate(ref, lambda raw: raw.update(status=status))
+        elif nested(restore, "status") is None:
+            ref = ref_of(kinds.REMOTE_RESTORE, restore)
+            status = {"conditions": _conditions("False", "Operation in progress")}
+            await self._client.mutate(ref, lambda raw: raw.update(status=status))
         return None
 
     async def _make(self, restore: Raw, backup: Raw) -> Raw:
@@ -145,6 +153,10 @@ class RemoteRestoreController:
         ref = ref_of(kinds.SNAPSHOT_CONTENT, content)
         await self._client.mutate(ref, lambda raw: raw.update(status=original["status"]), "status")
         return content
+
+
+def _conditions(status: str, message: str) -> list[Raw]:
+    return [{"type": "Ready", "status": status, "message": message}]
 
 
 class FileSystemController:

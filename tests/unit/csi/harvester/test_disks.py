@@ -200,3 +200,15 @@ def test_an_instance_tells_what_is_plugged_in():
         ("b", "Ready", ""),
         ("c", "AttachedToNode", "m"),
     ]
+
+
+def test_a_removal_fails_where_the_spec_has_changed_although_the_list_looks_the_same():
+    vm = a_vm("b", "c")
+    vm["metadata"]["generation"] = 7
+    removal, addition = plan_patch(vm, [detach("c")]), plan_patch(vm, [attach("x")])
+
+    assert names(apply_json_patch(vm, removal)) == (["root", "b"], ["root", "b"])
+    vm["metadata"]["generation"] = 9
+    with pytest.raises(PatchFailed):
+        apply_json_patch(vm, removal)
+    assert names(apply_json_patch(vm, addition)) == (["root", "b", "c", "x"], ["root", "b", "c", "x"])

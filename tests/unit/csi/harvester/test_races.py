@@ -372,3 +372,54 @@ def test_of_an_attachment_that_must_not_be_only_what_it_sent_is_taken_back(
         assert [one for one in found if not one.endswith("node-2")] == kept
 
     live(story)
+
+
+def test_a_removal_without_an_answer_takes_nothing_that_came_back_meanwhile():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        await rig.volumes.ensure_attached(ONE, "node-1", False)
+        other.line.unanswered = 1
+        with pytest.raises(Unavailable):
+            await other.volumes.ensure_detached(ONE, "node-1")
+        await rig.volumes.ensure_detached(ONE, "node-1")
+        await rig.volumes.ensure_attached(ONE, "node-1", False)
+        await other.line.send_lost()
+        await pause(rig, 10)
+
+        assert await nodes_with_disk(rig) == ["node-1", "instance of node-1"]
+
+    live(story)
+
+
+def test_a_deletion_is_not_judged_by_a_watch_that_has_not_told_of_the_attachment():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.is_late = True
+        await rig.volumes.ensure_attached(ONE, "node-1", False)
+        with pytest.raises(VolumeInUse) as error:
+            await other.volumes.delete(ONE)
+        other.line.is_late = False
+
+        assert error.value.nodes == ("node-1",)
+
+    live(story)
+
+
+def test_deletions_that_come_together_share_a_list_that_is_not_older_than_they_are():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        def lists() -> int:
+            return sum(one.method == "GET" and one.path.endswith("virtualmachines") for one in other.requests)
+
+        await pause(rig, 5)
+        before = lists()
+        found = await asyncio.gather(*(other.host._attached.nodes_with(ONE) for _ in range(20)))
+        assert found == [[]] * 20
+        assert lists() - before == 2  # the first had begun before the others came
+        await rig.volumes.ensure_attached(ONE, "node-1", False)
+        assert await other.host._attached.nodes_with(ONE) == ["node-1"]
+
+        reading = asyncio.create_task(other.host._attached.nodes_with("another"))
+        await pause(rig, 0.01)
+        await rig.volumes.ensure_detached(ONE, "node-1")
+        assert await other.host._attached.nodes_with(ONE) == []
+        await reading
+
+    live(story)

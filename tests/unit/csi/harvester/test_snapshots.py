@@ -8,7 +8,6 @@ import pytest
 from tests.contract.volumes_rig import GUEST, VolumesRig, volumes_rig
 from tests.support.clock import run_driven
 
-from windrow.csi import names
 from windrow.csi.errors import FailedPrecondition
 from windrow.csi.harvester.claims import read_claim, render_claim
 from windrow.csi.harvester.snapshots import read_snapshot, render_snapshot, snapshot_class_of
@@ -19,7 +18,6 @@ from windrow.csi.volumes import (
     SnapshotRequest,
     SnapshotSource,
     Unfinished,
-    UnknownParameter,
     VolumeRequest,
     VolumeSource,
 )
@@ -152,19 +150,6 @@ def test_a_claim_that_lost_its_volume_has_a_problem():
 
     assert "its volume is gone" in read_claim(raw).volume.problem
     assert read_claim(a_claim()).volume.problem == ""
-
-
-def test_a_backup_is_refused():
-    async def story() -> None:
-        async with volumes_rig() as rig:
-            await rig.volumes.create(VolumeRequest(PVC, SizeRange(GIB)))
-            with pytest.raises(UnknownParameter) as error:
-                await rig.volumes.create_snapshot(
-                    SnapshotRequest("snapshot-1", PVC, {names.SNAPSHOT_TYPE: "backup"})
-                )
-            assert error.value.field == "parameters[type]"
-
-    run_driven(story())
 
 
 # What a Harvester has of the CSI snapshotter, as far as these tests need it.

@@ -94,11 +94,12 @@ def test_a_vm_that_is_deleted_between_the_read_and_the_patch_is_not_found():
     run_driven(made())
 
 
-def test_a_vm_that_changes_again_and_again_is_given_up():
-    plug = Plug(*[Conflict("changed")] * ATTEMPTS)
+@pytest.mark.parametrize("error", [Conflict("changed"), Invalid("testing path /metadata/generation failed")])
+def test_a_vm_that_changes_again_and_again_is_given_up(error: KubeError):
+    plug = Plug(*[error] * ATTEMPTS)
     (found,) = change(plug, attach("a"))
 
-    assert type(found) is Aborted
+    assert isinstance(found, Aborted)
     assert len(plug.taken) == ATTEMPTS
 
 

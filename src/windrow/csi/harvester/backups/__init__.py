@@ -1,0 +1,1 @@
+"""Backups on the target of Harvester, and the volumes that it makes of them."""

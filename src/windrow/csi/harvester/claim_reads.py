@@ -1,0 +1,44 @@
+"""Claims as Harvester has them now, of this guest cluster alone."""
+
+from __future__ import annotations
+
+from windrow.client.client import Client
+from windrow.csi.handles import is_object_name
+from windrow.csi.harvester.claims import Claim, read_claim
+from windrow.csi.harvester.owners import GuestCluster
+from windrow.csi.harvester.refusals import requesting
+from windrow.csi.volumes import VolumeNotFound
+from windrow.csi.waits import waits_for
+from windrow.kubernetes.resources import PVC, ObjectRef
+
+
+class ClaimReads:
+    """Reads the claims of one namespace, each by a request."""
+
+    def __init__(self, client: Client, namespace: str, guest: GuestCluster) -> None:
+        self._client, self._namespace, self._guest = client, namespace, guest
+
+    def ref(self, name: str) -> ObjectRef:
+        return PVC.ref(name, self._namespace)
+
+    async def get(self, volume_id: str) -> Claim:
+        """Raises VolumeNotFound, and FailedPrecondition where another guest cluster made it."""
+        if not is_object_name(volume_id):
+            raise VolumeNotFound(volume_id)
+        found = await self.find(volume_id)
+        if found is None:
+            raise VolumeNotFound(volume_id, f" in namespace {self._namespace} on Harvester")
+        return found
+
+    async def find(self, name: str) -> Claim | None:
+        """Raises FailedPrecondition where another guest cluster made it."""
+        await self._guest.wait_until_known()
+        ref = self.ref(name)
+        waits_for(f"an answer of Harvester about {ref}")
+        with requesting(f"read {ref}"):
+            raw = await self._client.find(ref)
+        if raw is None:
+            return None
+        found = read_claim(raw)
+        self._guest.require_own(found.guest_uid, ref)
+        return found
