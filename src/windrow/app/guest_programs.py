@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,43 @@ from windrow.core.logs import line_logger
 from windrow.emulator.guest_os.hardware import GuestProgram, ProgramContext
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 
-CLOUD_PROVIDER = "harvester-cloud-provider"
+CLOUD_PROVIDER, CSI_DRIVER = "harvester-cloud-provider", "harvester-csi-driver"
 
 
 def guest_programs(cloud_provider: GuestProgram | None = None) -> Mapping[str, GuestProgram]:
-    """Programs by the name that charts start; `cloud_provider` instead of Windrow's where it is given."""
-    return {CLOUD_PROVIDER: cloud_provider or _run_cloud_provider}
+    """Programs by the name that charts start; `cloud_provider` instead of Windrow's where it is given.
+
+    The CSI driver is among them where the libraries of the extra `csi` are installed.
+    """
+    programs = {CLOUD_PROVIDER: cloud_provider or _run_cloud_provider}
+    return {**programs, CSI_DRIVER: _run_csi_driver} if has_csi_driver() else programs
+
+
+def has_csi_driver() -> bool:
+    """Whether guests can run the CSI driver: the libraries of the extra `csi` are installed."""
+    return find_spec("grpc") is not None
 
 
 async def _run_cloud_provider(guest: ProgramContext) -> int:
-    read_file = _node_file_reader(guest)
-    connect = in_process_connector(guest.network, guest.clock, read_file)
+    log = line_logger(CLOUD_PROVIDER, guest.out)
+    options = parse_arguments(guest.argv, log.error, log.info)
+    if isinstance(options, int):
+        return options
+    read_file, connect = _node_file_reader(guest), _guest_connector(guest)
+    return await cloud_provider.run(options, guest.env, read_file, connect, guest.clock, guest.rng, log)
+
+
+async def _run_csi_driver(guest: ProgramContext) -> int:
+    # Loads gRPC, which an emulator without such guests does without.
+    from windrow.app.csi.guest_driver import run_driver
+
+    log = line_logger(CSI_DRIVER, guest.out)
+    return await run_driver(guest, _guest_connector(guest), _node_file_reader(guest), log)
+
+
+def _guest_connector(guest: ProgramContext) -> Callable[[ClientConfig], Transport]:
+    """Connects as the guest does, within this process."""
+    connect = in_process_connector(guest.network, guest.clock, _node_file_reader(guest))
 
     def connect_from_guest(access: ClientConfig) -> Transport:
         if access.exec:
@@ -50,13 +77,7 @@ async def _run_cloud_provider(guest: ProgramContext) -> int:
             )
         return connect(access)
 
-    log = line_logger(CLOUD_PROVIDER, guest.out)
-    options = parse_arguments(guest.argv, log.error, log.info)
-    if isinstance(options, int):
-        return options
-    return await cloud_provider.run(
-        options, guest.env, read_file, connect_from_guest, guest.clock, guest.rng, log
-    )
+    return connect_from_guest
 
 
 def _node_file_reader(guest: ProgramContext) -> ReadFile:

@@ -126,6 +126,16 @@ def status_code(error: errors.CsiError) -> grpc.StatusCode:
     return next(STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES)
 
 
+def guarded_methods(services: Mapping[str, object], clock: Clock, log: logging.Logger) -> Mapping[str, Serve]:
+    """The methods of the services by name, each as the socket's server guards it, for calls within this process.
+
+    The context of a call has `time_remaining()` and an `abort(code, text)` that raises.
+    """
+    barrier = _Barrier(clock, log)
+    found = (barrier.served(service, implementation) for service, implementation in services.items())
+    return {name: serve for methods in found for name, serve in methods.items()}
+
+
 @asynccontextmanager
 async def serving(
     endpoint: Endpoint, services: Mapping[str, object], clock: Clock, log: logging.Logger

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 
 from windrow.client.client import Client
@@ -24,13 +24,17 @@ from windrow.csi.harvester.nodes import GuestNodes
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.identity import IdentityService
-from windrow.csi.server import parse_endpoint, serving
+from windrow.csi.server import Endpoint, parse_endpoint, serving
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
 from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import SERVICE
 from windrow.protocols.csi.services import CONTROLLER, IDENTITY, NODE
 
+# What serves: an endpoint, the implementation of each service by name, a clock and a log.
+Serving = Callable[
+    [Endpoint, Mapping[str, object], Clock, logging.Logger], AbstractAsyncContextManager[Endpoint]
+]
 GUEST_SERVICE = SERVICE.ref("kubernetes", "default")
 ASK_GUEST_AGAIN = timedelta(seconds=15)
 
@@ -47,14 +51,16 @@ async def run(
     guest: Transport | None = None,
     node: object | None = None,
     on_serving: Callable[[], None] = lambda: None,
+    serve: Serving = serving,
 ) -> int:
     """Serve until cancelled. Returns 1 for a bad start, and where the kubeconfig leads to another Harvester.
 
     `guest` is the guest cluster's API, where there is one; `node` implements the service Node, where this process has it.
+    `serve` is what serves instead of a socket.
     """
     problems: list[Exception] = []
     try:
-        await _serve(options, version, read_file, connect, clock, rng, log, guest, node, on_serving)
+        await _serve(options, version, read_file, connect, clock, rng, log, guest, node, on_serving, serve)
     except* (UserError, OtherHarvester) as group:
         problems += group.exceptions
     for problem in problems:
@@ -73,6 +79,7 @@ async def _serve(
     guest: Transport | None,
     node: object | None,
     on_serving: Callable[[], None],
+    serve: Serving,
 ) -> None:
     endpoint = parse_endpoint(options.endpoint)
     services: dict[str, object] = {} if node is None else {NODE: node}
@@ -102,7 +109,7 @@ async def _serve(
                 running.append(tasks.create_task(nodes.run()))
             stack.callback(lambda: [one.cancel() for one in running])
         services[IDENTITY] = IdentityService(version, CONTROLLER in services, problem)
-        async with serving(endpoint, services, clock, log):
+        async with serve(endpoint, services, clock, log):
             log.info("serving %s at %s", ", ".join(sorted(services)), options.endpoint)
             on_serving()
             await asyncio.Event().wait()

@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windrow.core.formats.yaml import NotYaml, load
-from windrow.emulator.guest_cluster.cluster import ChartPod, ChartRelease, GuestCluster, MountFailed
+from windrow.emulator.guest_cluster.cluster import (
+    EVERY_NODE,
+    ChartPod,
+    ChartRelease,
+    GuestCluster,
+    MountFailed,
+)
+from windrow.emulator.guest_cluster.csi.kinds import CSI_DRIVER as CSI_DRIVER_OBJECT
+from windrow.emulator.guest_cluster.csi.kinds import SNAPSHOT_CLASS
+from windrow.emulator.guest_cluster.csi.registrar import run_registrar
+from windrow.emulator.guest_cluster.csi.side_cars import run_controller_side_cars
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.kube_vip.settings import DEFAULTS as VIP_DEFAULTS
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings, read_kube_vip_settings
@@ -20,8 +30,8 @@ from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.service_accounts import ensure_service_account
 from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.kubernetes.objects import nested, new_object
-from windrow.kubernetes.resources import SECRET, STORAGE_CLASS
+from windrow.kubernetes.objects import name_of, nested, new_object
+from windrow.kubernetes.resources import CRD, SECRET, STORAGE_CLASS, ApiResource
 
 Raw = dict[str, Any]
 NAMESPACE = "kube-system"
@@ -31,6 +41,9 @@ BUNDLED_URL = "helm.cattle.io/chart-url"  # the annotation of a chart that comes
 # Mount paths of the credential in the pods.
 CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
 CSI_CONFIG = "/var/lib/harvester/cloud-provider-config"
+CSI_PLUGIN = "driver.harvesterhci.io"
+CSI_CONTROLLER_SOCKET = "/csi/csi.sock"
+CSI_NODE_SOCKET = f"/var/lib/kubelet/harvester-plugins/{CSI_PLUGIN}/csi.sock"
 
 _ALL_BUT_DELETE = ["get", "watch", "list", "update", "create", "patch"]
 # What the charts' roles allow. The cloud provider's lacks `delete` of nodes (reference/02 §7.1), so the Nodes of
@@ -66,6 +79,10 @@ _TOLERATIONS: tuple[Mapping[str, Any], ...] = (
     {"key": "node-role.kubernetes.io/control-plane", "operator": "Equal", "effect": "NoSchedule"},
     {"key": "node-role.kubernetes.io/etcd", "operator": "Equal", "effect": "NoExecute"},
     {"key": "cattle.io/os", "operator": "Equal", "value": "linux", "effect": "NoSchedule"},
+)
+_CSI_TOLERATIONS = (
+    {"key": "kubevirt.io/drain", "operator": "Exists", "effect": "NoSchedule"},
+    *_TOLERATIONS[1:],
 )
 
 
@@ -136,9 +153,10 @@ async def install_chart(context: ServerContext, chart: str) -> None:
     guest, cluster = context.guest, context.cluster
     await ensure_service_account(cluster, chart, _ROLE_RULES[chart])
     if chart == CSI_DRIVER:
-        await _make_storage_class(cluster)
+        await _make_storage_objects(cluster)
     if chart in context.programs:
-        cluster.pods.setdefault(chart, _pod(cluster, chart))
+        for pod in _list_pods(cluster, chart):
+            cluster.pods.setdefault(pod.name, pod)
     else:
         guest.log("helm", f"chart {chart} is installed; its program is not simulated")
     if chart == CLOUD_PROVIDER:
@@ -148,7 +166,8 @@ async def install_chart(context: ServerContext, chart: str) -> None:
 def uninstall_chart(cluster: GuestCluster, chart: str) -> None:
     """End the programs of a release. Its account, its role and its StorageClass stay."""
     cluster.releases.pop(chart, None)
-    if (pod := cluster.pods.pop(chart, None)) is not None:
+    for pod in cluster.pods_of(chart):
+        del cluster.pods[pod.name]
         pod.node = ""
     if chart == CLOUD_PROVIDER:
         cluster.vip_settings = None
@@ -196,33 +215,67 @@ def apply_set(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> Raw:
     return merged
 
 
-def _pod(cluster: GuestCluster, chart: str) -> ChartPod:
-    async def values() -> Raw:
-        await cluster.wait_usable()
-        try:
-            return await read_values(cluster, chart)
-        except NotYaml as error:
-            raise MountFailed(f"HelmChartConfig {chart}: valuesContent is not YAML: {error}") from error
+def _list_pods(cluster: GuestCluster, chart: str) -> list[ChartPod]:
+    """The pods of a chart. Those of the CSI driver are the controller with its side-cars, which has the credential for
+    Harvester, and one on each node, which has none: so the chart of this repository has them."""
+    if chart == CLOUD_PROVIDER:
+        return [_cloud_provider_pod(cluster)]
+    return [_csi_controller_pod(cluster), _csi_node_pod(cluster)]
 
-    async def command() -> Sequence[str]:
-        found = await values()
-        if chart == CLOUD_PROVIDER:
-            return render_arguments(found)
-        host_class = found.get("hostStorageClass")
-        return [
-            chart,
-            f"--kubeconfig={CSI_CONFIG}",
-            *([f"--host-storage-class={host_class}"] if host_class else []),
-        ]
+
+def _cloud_provider_pod(cluster: GuestCluster) -> ChartPod:
+    async def command(node: str) -> Sequence[str]:
+        return render_arguments(await _read_valid_values(cluster, CLOUD_PROVIDER))
 
     async def mount(guest: GuestOS) -> Mapping[str, File]:
-        found = await values()
-        where = CLOUD_CONFIG if chart == CLOUD_PROVIDER else CSI_CONFIG
-        release = cluster.releases.get(chart)
-        namespace = release.target_namespace if release is not None else NAMESPACE
-        return {where: await _credential(guest, cluster, found, namespace)}
+        return {CLOUD_CONFIG: await _mount_credential(guest, cluster, CLOUD_PROVIDER)}
 
-    return ChartPod(chart, command, mount, _TOLERATIONS)
+    return ChartPod(CLOUD_PROVIDER, CLOUD_PROVIDER, command, mount, _TOLERATIONS)
+
+
+def _csi_controller_pod(cluster: GuestCluster) -> ChartPod:
+    async def command(node: str) -> Sequence[str]:
+        host_class = (await _read_valid_values(cluster, CSI_DRIVER)).get("hostStorageClass")
+        arguments = [CSI_DRIVER, f"--endpoint=unix://{CSI_CONTROLLER_SOCKET}", f"--kubeconfig={CSI_CONFIG}"]
+        return [*arguments, *([f"--host-storage-class={host_class}"] if host_class else [])]
+
+    async def mount(guest: GuestOS) -> Mapping[str, File]:
+        return {CSI_CONFIG: await _mount_credential(guest, cluster, CSI_DRIVER)}
+
+    async def side_cars(guest: GuestOS, node: str) -> None:
+        await run_controller_side_cars(guest, cluster, CSI_CONTROLLER_SOCKET)
+
+    name = f"{CSI_DRIVER}-controllers"
+    return ChartPod(name, CSI_DRIVER, command, mount, _CSI_TOLERATIONS, side_cars=side_cars)
+
+
+def _csi_node_pod(cluster: GuestCluster) -> ChartPod:
+    async def command(node: str) -> Sequence[str]:
+        return [CSI_DRIVER, f"--nodeid={node}", f"--endpoint=unix://{CSI_NODE_SOCKET}"]
+
+    async def mount(guest: GuestOS) -> Mapping[str, File]:
+        return {}
+
+    async def side_cars(guest: GuestOS, node: str) -> None:
+        await run_registrar(guest, cluster, node, CSI_NODE_SOCKET)
+
+    return ChartPod(CSI_DRIVER, CSI_DRIVER, command, mount, _CSI_TOLERATIONS, EVERY_NODE, side_cars=side_cars)
+
+
+async def _read_valid_values(cluster: GuestCluster, chart: str) -> Raw:
+    """The values of a chart that is installed. Raises MountFailed, since its pod does not start."""
+    await cluster.wait_usable()
+    try:
+        return await read_values(cluster, chart)
+    except NotYaml as error:
+        raise MountFailed(f"HelmChartConfig {chart}: valuesContent is not YAML: {error}") from error
+
+
+async def _mount_credential(guest: GuestOS, cluster: GuestCluster, chart: str) -> File:
+    found = await _read_valid_values(cluster, chart)
+    release = cluster.releases.get(chart)
+    namespace = release.target_namespace if release is not None else NAMESPACE
+    return await _credential(guest, cluster, found, namespace)
 
 
 async def _credential(
@@ -250,15 +303,44 @@ async def _credential(
     return file  # the node's own file: changes are visible in the pod
 
 
-async def _make_storage_class(cluster: GuestCluster) -> None:
-    raw = new_object(
-        STORAGE_CLASS,
-        "harvester",
-        annotations={"storageclass.kubernetes.io/is-default-class": "true"},
-        provisioner="driver.harvesterhci.io",
-        reclaimPolicy="Delete",
-        volumeBindingMode="Immediate",
-        allowVolumeExpansion=True,
-    )
-    if await cluster.client().find(STORAGE_CLASS.ref("harvester")) is None:
-        await cluster.ensure(STORAGE_CLASS, raw)
+async def _make_storage_objects(cluster: GuestCluster) -> None:
+    """The StorageClass, the CSIDriver, and the VolumeSnapshotClass where there is the API for it. What is there stays."""
+    made: list[tuple[ApiResource, Raw]] = [
+        (
+            STORAGE_CLASS,
+            new_object(
+                STORAGE_CLASS,
+                "harvester",
+                annotations={"storageclass.kubernetes.io/is-default-class": "true"},
+                provisioner=CSI_PLUGIN,
+                reclaimPolicy="Delete",
+                volumeBindingMode="Immediate",
+                allowVolumeExpansion=True,
+            ),
+        ),
+        (
+            CSI_DRIVER_OBJECT,
+            new_object(
+                CSI_DRIVER_OBJECT,
+                CSI_PLUGIN,
+                spec={
+                    "attachRequired": True,
+                    "podInfoOnMount": True,
+                    "fsGroupPolicy": "ReadWriteOnceWithFSType",
+                    "volumeLifecycleModes": ["Persistent"],
+                },
+            ),
+        ),
+    ]
+    if await cluster.client().find(CRD.ref(SNAPSHOT_CLASS.group_resource)) is not None:
+        snapshot_class = new_object(
+            SNAPSHOT_CLASS,
+            "harvester-snapshot",
+            annotations={"snapshot.storage.kubernetes.io/is-default-class": "true"},
+            driver=CSI_PLUGIN,
+            deletionPolicy="Delete",
+        )
+        made.append((SNAPSHOT_CLASS, snapshot_class))
+    for kind, raw in made:
+        if await cluster.client().find(kind.ref(name_of(raw))) is None:
+            await cluster.ensure(kind, raw)

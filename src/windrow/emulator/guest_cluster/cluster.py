@@ -24,6 +24,7 @@ from windrow.core.clock import Clock, format_micro_time
 from windrow.core.formats.cidr import is_address
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
+from windrow.emulator.guest_cluster.csi.kinds import SNAPSHOT_CRDS
 from windrow.emulator.guest_cluster.csi.port import RegisteredDrivers
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CRDS
@@ -68,20 +69,29 @@ class MountFailed(Exception):
     """A volume of the pod cannot be set up; the message is the kubelet's event text."""
 
 
+EVERY_NODE = "*"
+
+
 @dataclass(slots=True)
 class ChartPod:
-    """The one pod of a bundled chart, which has its name and runs the program of that name.
+    """A pod of a bundled chart, which runs the program that has the chart's name: one, or one on each node (EVERY_NODE).
 
-    `command` gives the program's arguments and `mount` the files it sees; both are called at every start of the pod.
+    `command` gives the program's arguments on a node and `mount` the files it sees; both are called at every start of the
+    pod. `side_cars` are its other containers.
     """
 
     name: str
-    command: Callable[[], Awaitable[Sequence[str]]]
+    chart: str
+    command: Callable[[str], Awaitable[Sequence[str]]]
     mount: Callable[[GuestOS], Awaitable[Mapping[str, File]]]
     tolerations: Sequence[Mapping[str, Any]] = ()
     node: str = ""
     lost_since: timedelta | None = None  # since when its node's status is Unknown
     generation: int = 0  # incremented when its chart is upgraded
+    side_cars: Callable[[GuestOS, str], Awaitable[None]] | None = None
+
+    def is_on(self, node: str) -> bool:
+        return self.node in (node, EVERY_NODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +153,15 @@ class GuestCluster:
             root_ca=authorities.server_ca,
             services=read_service_ranges(settings),
             graceful_pod_deletion=True,
+            protect_claims=True,
         )
-        for crd in HELM_CRDS:
+        for crd in (*HELM_CRDS, *(SNAPSHOT_CRDS if self.distribution.has_snapshot_controller else ())):
             self.api.install_crd(crd)
         self._pod_ranges = 0
+
+    def pods_of(self, chart: str) -> list[ChartPod]:
+        """The pods of a bundled chart that is installed."""
+        return [pod for pod in self.pods.values() if pod.chart == chart]
 
     # -- availability
 

@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time, sleep
 from windrow.emulator.guest_cluster.charts import deploy_bundled_charts
-from windrow.emulator.guest_cluster.cluster import ChartPod, Heartbeat
+from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, Heartbeat
 from windrow.emulator.guest_cluster.components.cloud_controller import run_cloud_controller
 from windrow.emulator.guest_cluster.components.helm_controller import HelmController
 from windrow.emulator.guest_cluster.components.service_lb import ServiceLB
+from windrow.emulator.guest_cluster.csi.persistent_volumes import run_volume_controller
+from windrow.emulator.guest_cluster.csi.snapshots import run_snapshot_controller
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
 from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
@@ -60,6 +62,9 @@ class ControlPlane:
                 if self._runs_service_lb():
                     group.create_task(ServiceLB(self.guest, self.cluster).run())
                 group.create_task(run_controller_manager(self.guest, self.cluster))
+                group.create_task(run_volume_controller(self.guest, self.cluster))
+                if self.distribution.has_snapshot_controller:
+                    group.create_task(run_snapshot_controller(self.guest, self.cluster))
                 if self._runs_cloud_controller():
                     group.create_task(run_cloud_controller(self.guest, self.cluster))
                 group.create_task(deploy_bundled_charts(self.context))
@@ -213,7 +218,7 @@ class ControlPlane:
             await self.cluster.wait_usable()
             nodes = {name_of(raw): raw for raw in await self.cluster.client().list(NODE)}
             wakes: list[timedelta] = []
-            for pod in self.cluster.pods.values():
+            for pod in [one for one in self.cluster.pods.values() if one.node != EVERY_NODE]:
                 if due := self._check_node_of(pod, nodes, eviction):
                     wakes.append(due)
                 if not pod.node:

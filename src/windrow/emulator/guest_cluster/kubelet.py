@@ -16,16 +16,17 @@ from datetime import datetime, timedelta
 from windrow.core.clock import format_time
 from windrow.core.formats.json import dumps
 from windrow.core.formats.version import Version
-from windrow.emulator.guest_cluster.cluster import ChartPod, GuestCluster, Heartbeat, MountFailed
+from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, GuestCluster, Heartbeat, MountFailed
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
 from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.edits import annotate
+from windrow.emulator.kit.scheduling import find_untolerated
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.objects import Raw, labels_of, new_object
+from windrow.kubernetes.objects import Raw, labels_of, nested, new_object
 from windrow.kubernetes.resources import NODE
 
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -57,6 +58,16 @@ _PRESSURE_CONDITIONS = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+
+
+# What the DaemonSet controller adds to the tolerations of its pods.
+_DAEMON_TOLERATIONS = tuple(
+    {"key": f"node.kubernetes.io/{name}", "operator": "Exists"}
+    for name in (
+        *("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure"),
+        "unschedulable",
+    )
 )
 
 
@@ -328,15 +339,17 @@ class Kubelet:
         while True:
             for pod in self.cluster.pods.values():
                 running = self._pod_tasks.get(pod.name)
-                if pod.node == self.name and (running is None or running.done()):
+                if pod.is_on(self.name) and (running is None or running.done()):
                     self._pod_tasks[pod.name] = group.create_task(self._run_pod(pod), name=f"pod {pod.name}")
             await self.cluster.changed.wait()
 
     async def _run_pod(self, pod: ChartPod) -> None:
         delays = self.guest.delays
         backoff = delays.crash_backoff
+        if pod.node == EVERY_NODE:
+            await self._wait_tolerated(pod)
         await self.guest.sleep(delays.pod_start)
-        while pod.node == self.name:
+        while pod.is_on(self.name):
             try:
                 files = await pod.mount(self.guest)
             except MountFailed as error:
@@ -354,33 +367,59 @@ class Kubelet:
             await self.guest.sleep(backoff)
             backoff = min(backoff * 2, delays.crash_backoff_limit)
 
+    async def _wait_tolerated(self, pod: ChartPod) -> None:
+        """Return once the pod of a DaemonSet tolerates this Node."""
+        while True:
+            await self.cluster.wait_usable()
+            node = await self.cluster.client().find(self._ref)
+            taints = nested(node, "spec", "taints", default=[])
+            if (
+                node is not None
+                and find_untolerated([*pod.tolerations, *_DAEMON_TOLERATIONS], taints) is None
+            ):
+                return
+            await self.cluster.changed.wait()
+
     async def _run_program(self, pod: ChartPod, files: Mapping[str, File]) -> int | None:
         """The program's exit code; None when the pod was to end, or its way to the API did."""
         await self.cluster.wait_usable()
         server, generation = self.cluster.find_api_server(self.name), pod.generation
         if server is None:
             return None
-        access = await pod_access(self.cluster, pod.name, server)
+        access = await pod_access(self.cluster, pod.chart, server)
         program_context = ProgramContext(
-            argv=tuple(await pod.command()),
+            argv=tuple(await pod.command(self.name)),
             env=access.env,
             root=Disk({**files, **access.files}),
             clock=self.guest.host.clock,
             rng=self.guest.host.rng,
             network=self.guest.host.network,
             out=lambda line: self.guest.console(f"{pod.name}: {line}"),
+            storage=self.guest.storage,
             guest_kubeconfig=access.kubeconfig,
         )
 
         def is_over() -> bool:
-            return server.stopped.is_set() or pod.generation != generation or pod.node != self.name
+            return server.stopped.is_set() or pod.generation != generation or not pod.is_on(self.name)
 
-        return await result_unless(
-            self._run_guarded(pod, program_context), self.cluster.changed.wait_for(is_over)
-        )
+        running = self._run_guarded(pod, program_context)
+        side_cars = asyncio.ensure_future(self._run_side_cars(pod))
+        try:
+            return await result_unless(running, self.cluster.changed.wait_for(is_over))
+        finally:
+            side_cars.cancel()
+            await asyncio.wait([side_cars])
+
+    async def _run_side_cars(self, pod: ChartPod) -> None:
+        while pod.side_cars is not None:
+            try:
+                await pod.side_cars(self.guest, self.name)
+            except Exception as error:  # as below
+                self.guest.log(pod.name, f"a side-car ended: {type(error).__name__}: {error}; restarting")
+            await self.guest.sleep(self.guest.delays.crash_backoff)
 
     async def _run_guarded(self, pod: ChartPod, program_context: ProgramContext) -> int:
-        if self._has_own_cloud_controller and pod.name == _CLOUD_PROVIDER:
+        if self._has_own_cloud_controller and pod.chart == _CLOUD_PROVIDER:
             # Both are on the host's network (harvester#2998).
             self.guest.log(
                 pod.name,
@@ -388,7 +427,7 @@ class Kubelet:
             )
             return 1
         try:
-            return await self.programs[pod.name](program_context)
+            return await self.programs[pod.chart](program_context)
         except Exception as error:  # a crash of the program must not end the machine
             self.guest.log(pod.name, f"panic: {type(error).__name__}: {error}")
             return 2

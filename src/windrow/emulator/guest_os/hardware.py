@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.emulator.kit.network import Network
+
+if TYPE_CHECKING:
+    from windrow.emulator.guest_os.storage import NodeStorage
 
 
 @dataclass(slots=True)
@@ -153,7 +156,7 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgramContext:
-    """The environment of a guest program: arguments, variables, its node's files, network, clock and rng.
+    """The environment of a guest program: arguments, variables, its node's files, storage, network, clock and rng.
 
     `network.find(address, port)` gives the handler that listens there, as the node would reach it.
     """
@@ -166,6 +169,7 @@ class ProgramContext:
     network: Network
     out: Callable[[str], None]
     guest_kubeconfig: str = field(default="", repr=False)  # how this program reaches its own cluster's API
+    storage: NodeStorage | None = None
 
 
 # A program that a guest runs (cloud provider, CSI driver); returns its exit code. Cancelled when its node loses power.

@@ -48,16 +48,19 @@ _OS_INFO = {
 
 
 def machine_factory(
-    programs: Mapping[str, GuestProgram] | None = None, delays: GuestDelays | None = None
+    programs: Mapping[str, GuestProgram] | None = None,
+    delays: GuestDelays | None = None,
+    clusters: Clusters | None = None,
 ) -> Callable[[Hardware, HostInterface], Machine]:
     """What powers machines on. Machines of one factory may form clusters with each other.
 
-    `programs` are what bundled charts run, by name: "harvester-cloud-provider", "harvester-csi-driver".
+    `programs` are what bundled charts run, by name: "harvester-cloud-provider", "harvester-csi-driver". The clusters
+    that are formed are put into `clusters`, by uid.
     """
-    clusters: Clusters = {}
+    formed: Clusters = {} if clusters is None else clusters
 
     def power_on(hardware: Hardware, host: HostInterface) -> Machine:
-        return GuestMachine(hardware, host, programs or {}, delays or GuestDelays(), clusters)
+        return GuestMachine(hardware, host, programs or {}, delays or GuestDelays(), formed)
 
     return power_on
 

@@ -187,8 +187,9 @@ class HelmController:
             self.cluster.releases[chart.name] = release
             await read_values(self.cluster, chart.name)
             await install_chart(self.context, chart.name)
-            if known is not None and chart.name in self.cluster.pods:
-                self.cluster.pods[chart.name].generation += 1
+            if known is not None:
+                for pod in self.cluster.pods_of(chart.name):
+                    pod.generation += 1
         elif chart.name == TRAEFIK:
             await install_traefik(self.cluster, target)
         else:
@@ -219,8 +220,9 @@ class HelmController:
         for chart, release in list(self.cluster.releases.items()):
             if (release.namespace, release.name) != key:
                 continue
-            if chart in self.cluster.pods and is_changed:
-                self.cluster.pods[chart].generation += 1
+            if is_changed:
+                for pod in self.cluster.pods_of(chart):
+                    pod.generation += 1
                 self.cluster.changed.notify()
             if chart == CLOUD_PROVIDER:
                 await update_vip_settings(self.cluster)

@@ -1,7 +1,7 @@
 """The interface between a guest cluster and its CSI drivers: calls on a socket, and which sockets kubelets have registered.
 
 A request and its response are plain values with the field names of the protocol: enums by name, 64-bit integers as
-integers, timestamps as text, fields that are not set absent. What translates them to a driver is `windrow.app`'s.
+integers, timestamps as `seconds` and `nanos`, fields that are not set absent. What translates them to a driver is `windrow.app`'s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CsiFailed(Exception):
 
 def _go_name(code: str) -> str:
     """The code as Go programs print it: DeadlineExceeded."""
-    return "".join(word.capitalize() for word in code.split("_"))
+    return "Canceled" if code == "CANCELLED" else "".join(word.capitalize() for word in code.split("_"))
 
 
 class RegisteredDrivers:

@@ -29,6 +29,7 @@ class Distribution:
     supervisor_port: int  # the API's own for K3s, which serves both on one
     has_sqlite: bool  # whether a first server without `cluster-init` keeps its data in SQLite
     runs_cloud_controller: bool  # whether its own cloud controller initialises Nodes
+    has_snapshot_controller: bool  # whether the snapshot API is served, with its controller
     has_packaged_components: bool  # whether servers stage manifests of CoreDNS, Traefik and others
     read_critical: Callable[[Settings], dict[str, str]]  # the values that all servers must share
     check: Callable[[GuestOS, Settings], None]  # raises BadSettings for what it alone refuses

@@ -107,6 +107,7 @@ K3S = Distribution(
     environment=dict(pair.split(":") for pair in _ENVIRONMENT.split()),
     supervisor_port=6443,
     has_sqlite=True,
+    has_snapshot_controller=False,
     runs_cloud_controller=True,
     has_packaged_components=True,
     read_critical=_read_critical,

@@ -142,6 +142,7 @@ RKE2 = Distribution(
     environment=dict(pair.split(":") for pair in _ENVIRONMENT.split()),
     supervisor_port=9345,
     has_sqlite=False,
+    has_snapshot_controller=True,
     runs_cloud_controller=False,  # not simulated: its Nodes are initialised when they register
     has_packaged_components=False,  # not simulated
     read_critical=_read_critical,
