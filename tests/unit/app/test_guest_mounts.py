@@ -101,6 +101,7 @@ def test_a_disk_is_waited_for_as_long_as_udev_may_take():
 def test_a_disk_without_a_serial_is_told_by_the_name_of_its_volume():
     async def story(node: Node) -> None:
         node.plug(BlockDevice("sdc", GIB, "pvc-1", disk=Disk()), *node.disks)
+        assert node.mounts.count_own_disks() == 1
         assert await node.mounts.find(BY_GO) == "/dev/sdc"
 
     on_node(story)

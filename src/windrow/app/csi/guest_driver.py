@@ -17,7 +17,7 @@ from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.csi.cmd.arguments import parse_arguments
 from windrow.csi.cmd.process import run
-from windrow.csi.node import VM_DISKS, NodeService
+from windrow.csi.node import NodeService
 from windrow.csi.server import Endpoint, UnixEndpoint, guarded_methods
 from windrow.emulator.guest_cluster.csi.port import CsiFailed
 from windrow.emulator.guest_os.hardware import ProgramContext
@@ -26,8 +26,6 @@ from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile, parse_kubeconf
 from windrow.protocols.csi.values import METHODS, to_message, to_values
 
 Connect = Callable[[ClientConfig], Transport]
-# As the process on a real node leaves: root, cloud-init and what a pool adds.
-OWN_DISKS = 16
 
 
 async def run_driver(
@@ -42,7 +40,7 @@ async def run_driver(
     if isinstance(options, int):
         return options
     mounts = GuestMounts(storage, guest.clock)
-    node = NodeService(mounts, options.node_id, VM_DISKS - OWN_DISKS, log) if options.node_id else None
+    node = NodeService(mounts, options.node_id, mounts.count_own_disks, log) if options.node_id else None
     own_cluster = connect(parse_kubeconfig(guest.guest_kubeconfig)) if options.kubeconfig else None
     try:
         return await run(

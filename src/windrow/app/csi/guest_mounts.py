@@ -110,6 +110,10 @@ class GuestMounts:
         total, inodes = int(mounted.disk.state.get(FILESYSTEM_BYTES, 0)), len(mounted.disk.files)
         return VolumeStats(Usage(total, total - used, used), Usage(INODES, INODES - inodes, inodes))
 
+    def count_own_disks(self) -> int:
+        """How many disks no CSI driver plugged in: those without a serial, as pools have them."""
+        return sum(not one.serial for one in self._storage.list_disks())
+
     # -- disks
 
     async def _find(self, volume: VolumeDevice) -> tuple[BlockDevice, Disk]:

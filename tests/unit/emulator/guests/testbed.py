@@ -17,6 +17,7 @@ from windrow.core.clock import sleep
 from windrow.core.formats.json import loads
 from windrow.core.formats.yaml import dump
 from windrow.core.rng import Rng
+from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.distribution.tokens import hash_authorities
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import (
@@ -112,7 +113,8 @@ class MachineTestbed:
         self.user_data: dict[str, str] = {}
         self.machines: dict[str, Machine] = {}
         self.tasks: dict[str, asyncio.Task[str]] = {}
-        self._make = machine_factory(programs, delays)
+        self.clusters: dict[str, GuestCluster] = {}
+        self._make = machine_factory(programs, delays, self.clusters)
         self.group: asyncio.TaskGroup | None = None
 
     def power_on(
