@@ -96,26 +96,26 @@ class Permission:
         )
 
 
-def rights_of(objects: Sequence[Raw]) -> list[Permission]:
-    """Every single right that the chart's roles give to the provider."""
-    return [right for raw in _roles(objects) for rule in raw["rules"] for right in _rights(raw, rule)]
+def rights_of(objects: Sequence[Raw], name: str = NAME) -> list[Permission]:
+    """Every single right of the roles whose names begin so: those of the provider."""
+    return [right for raw in _roles(objects, name) for rule in raw["rules"] for right in _rights(raw, rule)]
 
 
-def without(objects: Sequence[Raw], right: Permission) -> list[Raw]:
+def without(objects: Sequence[Raw], right: Permission, name: str = NAME) -> list[Raw]:
     """The same objects, but for that right."""
     return [
         {**raw, "rules": [one for rule in raw["rules"] for one in _split(raw, rule, right)]}
-        if raw in _roles(objects)
+        if raw in _roles(objects, name)
         else raw
         for raw in objects
     ]
 
 
-def _roles(objects: Sequence[Raw]) -> list[Raw]:
+def _roles(objects: Sequence[Raw], name: str) -> list[Raw]:
     return [
         raw
         for raw in objects
-        if raw["kind"] in ("ClusterRole", "Role") and raw["metadata"]["name"].startswith(NAME)
+        if raw["kind"] in ("ClusterRole", "Role") and raw["metadata"]["name"].startswith(name)
     ]
 
 
@@ -129,8 +129,9 @@ def _split(role: Raw, rule: Raw, right: Permission) -> Iterator[Raw]:
     if right not in list(_rights(role, rule)):
         yield rule
         return
-    for resource, verb in product(rule["resources"], rule["verbs"]):
-        one = {**rule, "resources": [resource], "verbs": [verb]}
+    named = [{"resourceNames": [name]} for name in rule.get("resourceNames", ())]
+    for resource, verb, name in product(rule["resources"], rule["verbs"], named or [{}]):
+        one = {**rule, "resources": [resource], "verbs": [verb], **name}
         if right not in list(_rights(role, one)):
             yield one
 

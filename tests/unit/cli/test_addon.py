@@ -26,6 +26,8 @@ from windrow.kubernetes.resources import (
     CONFIG_MAP,
     NAMESPACE,
     POD,
+    PVC,
+    ROLE,
     ROLE_BINDING,
     SECRET,
     SERVICE_ACCOUNT,
@@ -36,7 +38,7 @@ from windrow.kubernetes.resources import (
 
 from .conftest import Answer, Manager, Windrow
 
-KINDS = (SERVICE_ACCOUNT, SECRET, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
+KINDS = (SERVICE_ACCOUNT, SECRET, ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
 FIRST, SECOND = "########## cloud config ############\n", "\n########## cloud-init user data ############\n"
 RULES = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
 
@@ -189,6 +191,28 @@ def test_a_token_is_rotated_without_a_gap(windrow: Windrow, harvester: Manager):
     assert try_credential(old, (POD, "default")) == [Unauthorized]
     assert try_credential(new, (POD, "default")) == [None]
     assert kubeconfig_of(addon(windrow, "demo", "default", *where)) == new
+
+
+def test_an_account_for_the_csi_driver_only_has_a_role_of_its_own_and_becomes_another(
+    windrow: Windrow, harvester: Manager
+):
+    where = ("--server", harvester.access.server)
+    narrow = kubeconfig_of(addon(windrow, "demo", "default", "--csi-driver-only", *where))
+
+    assert try_credential(narrow, (PVC, "default"), (POD, "default")) == [None, Forbidden]
+    assert names(harvester) == {*OBJECTS, "Role/default-demo-csi"} - {"RoleBinding/default-demo"} | {
+        "Secret/demo-token"
+    }
+    assert "its namespace, no others" in addon(windrow, "--list").out
+    (listed,) = loads(addon(windrow, "--list", "-o", "json").out)["items"]
+    assert (listed["csiDriverOnly"], listed["clusterWide"]) == (True, False)
+
+    whole = kubeconfig_of(addon(windrow, "demo", "default", *where))
+
+    assert whole == narrow, "the token stays"
+    assert try_credential(whole, (POD, "default")) == [None]
+    assert names(harvester) == {*OBJECTS, "Secret/demo-token"}
+    addon(windrow, "demo", "default", "--csi-driver-only", "--cluster-wide", code=exit_codes.USAGE)
 
 
 def test_accounts_are_listed_and_deleted_whole(windrow: Windrow, harvester: Manager):

@@ -4,6 +4,9 @@ The rights are narrower than those of Harvester's scripts. generate_addon.sh bin
 generate_addon_csi.sh the CSI driver's: a guest could change the volumes of other tenants. Here both are bound in the account's
 namespace, and a ClusterRole of its own reads what has no namespace. What is lost are shared (RWX) volumes, whose NetworkFilesystems
 are in harvester-system; `cluster_wide` gives the CSI driver's role everywhere, as the script does.
+
+Harvester's roles are those of a release, and also the Go programs'. `csi_driver_only` is an account for Windrow's CSI driver alone, with
+a Role of what it does: tests/stories/test_csi_rights.py takes each right away and says what is missed then.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, n
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
+    ROLE,
     ROLE_BINDING,
     SECRET,
     SERVICE_ACCOUNT,
@@ -50,6 +54,41 @@ RULES: list[Raw] = [
         "verbs": ["get"],
     },
 ]
+# What Windrow's CSI driver does in the namespace of the VMs. `update` of subresources: Harvester before 1.8, and instances whose
+# VirtualMachine is gone.
+CSI_DRIVER_RULES: list[Raw] = [
+    {
+        "apiGroups": [""],
+        "resources": ["persistentvolumeclaims"],
+        "verbs": [*_READ, "create", "patch", "delete"],
+    },
+    {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": [*_READ, "patch"]},
+    {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": _READ},
+    {
+        "apiGroups": ["subresources.kubevirt.io"],
+        "resources": [
+            "virtualmachines/addvolume",
+            "virtualmachines/removevolume",
+            "virtualmachineinstances/removevolume",
+        ],
+        "verbs": ["update"],
+    },
+    {
+        "apiGroups": ["snapshot.storage.k8s.io"],
+        "resources": ["volumesnapshots"],
+        "verbs": ["get", "list", "create", "delete"],
+    },
+]
+# And outside of a namespace.
+CSI_DRIVER_CLUSTER_RULES: list[Raw] = [
+    {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["get"]},
+    {
+        "apiGroups": ["harvesterhci.io"],
+        "resources": ["settings"],
+        "resourceNames": ["csi-driver-config", "server-version"],
+        "verbs": ["get"],
+    },
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +98,8 @@ class AddonAccount:
     name: str
     namespace: str
     cluster_wide: bool = False
+    # Not together with `cluster_wide`.
+    csi_driver_only: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -77,6 +118,10 @@ class AddonAccount:
         return ROLE_BINDING.ref(f"{self._joined}-csi", self.namespace)
 
     @property
+    def csi_role(self) -> ObjectRef:
+        return ROLE.ref(self.csi_binding.name, self.namespace)
+
+    @property
     def cluster_role(self) -> ObjectRef:
         return CLUSTER_ROLE.ref(self._joined)
 
@@ -87,7 +132,8 @@ class AddonAccount:
     @property
     def refs(self) -> tuple[ObjectRef, ...]:
         """All but the tokens, whatever the rights: the account first, which stands for the others."""
-        return self.account, self.binding, self.csi_binding, self.cluster_role, self.cluster_binding
+        in_namespace = self.binding, self.csi_role, self.csi_binding
+        return self.account, *in_namespace, self.cluster_role, self.cluster_binding
 
     @property
     def _joined(self) -> str:
@@ -101,6 +147,14 @@ class AddonAccount:
 
     def render_objects(self) -> list[tuple[ApiResource, Raw]]:
         """What the account has with its rights, in the order of creation; without tokens."""
+        if self.csi_driver_only:
+            return [
+                self._object(self.account),
+                self._object(self.csi_role, rules=CSI_DRIVER_RULES),
+                self._object(self.csi_binding, **self._bind(self.csi_role.name, ROLE)),
+                self._object(self.cluster_role, rules=CSI_DRIVER_CLUSTER_RULES),
+                self._object(self.cluster_binding, **self._bind(self.cluster_role.name)),
+            ]
         made = [
             self._object(self.account),
             self._object(self.binding, **self._bind(CLOUD_PROVIDER_ROLE)),
@@ -156,9 +210,9 @@ class AddonAccount:
         )
         return ref.kind, raw
 
-    def _bind(self, role: str) -> dict[str, Any]:
+    def _bind(self, role: str, kind: ApiResource = CLUSTER_ROLE) -> dict[str, Any]:
         return {
-            "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": role},
+            "roleRef": {"apiGroup": kind.group, "kind": kind.kind, "name": role},
             "subjects": self._subjects,
         }
 

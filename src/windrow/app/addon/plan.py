@@ -12,7 +12,7 @@ from windrow.app.addon.account import AddonAccount, Token
 from windrow.core.errors import UserError
 from windrow.harvester.names import ADDON_ACCOUNT, CLUSTER_UID
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, uid_of
-from windrow.kubernetes.resources import CLUSTER_ROLE, SECRET, ApiResource, ObjectRef
+from windrow.kubernetes.resources import CLUSTER_ROLE, ROLE, SECRET, ApiResource, ObjectRef
 
 # Every pod that names no account runs as this one.
 DEFAULT_ACCOUNT = "default"
@@ -122,8 +122,8 @@ def _find_obstacle(account: AddonAccount, ref: ObjectRef, raw: Raw) -> AddonRefu
         return AddonRefused(
             f"{ref} belongs to the addon account {other}", "Choose another name for the ServiceAccount."
         )
-    # Harvester's scripts create no ClusterRole: this one may be bound to other accounts.
-    if ref.kind == CLUSTER_ROLE or ("subjects" in raw and not account.is_subject(raw)):
+    # Harvester's scripts create no roles: this one may be bound to other accounts.
+    if ref.kind in (CLUSTER_ROLE, ROLE) or ("subjects" in raw and not account.is_subject(raw)):
         return AddonRefused(
             f"{ref} exists and is not that of ServiceAccount {account}",
             "Choose another name for the ServiceAccount.",

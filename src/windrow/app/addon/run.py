@@ -34,6 +34,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, nested, time_of
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE_BINDING,
     NAMESPACE,
+    ROLE,
     SECRET,
     SERVICE_ACCOUNT,
     ObjectRef,
@@ -72,6 +73,7 @@ class AccountRow:
     ref: ObjectRef
     tokens: tuple[ObjectRef, ...]
     cluster_wide: bool
+    csi_driver_only: bool
     created: datetime | None
 
 
@@ -192,6 +194,7 @@ async def list_accounts(client: Client) -> list[AccountRow]:
         for raw in bindings
         if nested(raw, "roleRef", "name") == CSI_DRIVER_ROLE
     }
+    only = {annotations_of(raw).get(ADDON_ACCOUNT) for raw in await client.list(ROLE, labels=SELECTOR)}
     rows = []
     for raw in accounts:
         ref = ref_of(SERVICE_ACCOUNT, raw)
@@ -199,7 +202,13 @@ async def list_accounts(client: Client) -> list[AccountRow]:
         own = [secret for secret in secrets if secret["metadata"].get("namespace") == ref.namespace]
         tokens = tuple(token.ref for token in list_tokens(account, own))
         rows.append(
-            AccountRow(ref, tokens, str(account) in wide, time_of(raw, "metadata", "creationTimestamp"))
+            AccountRow(
+                ref,
+                tokens,
+                cluster_wide=str(account) in wide,
+                csi_driver_only=str(account) in only,
+                created=time_of(raw, "metadata", "creationTimestamp"),
+            )
         )
     return sorted(rows, key=lambda row: (row.ref.namespace, row.ref.name))
 

@@ -7,6 +7,7 @@ repeated. --rotate prints a new token beside the earlier one, which --revoke-ear
 Examples:
   windrow addon demo default --k3s --harvester harvester.yaml
   windrow addon demo default --rotate --file demo-addon.txt
+  windrow addon demo-csi default --csi-driver-only --file demo-csi.txt
   windrow addon demo default --delete
 """
 
@@ -28,7 +29,7 @@ from windrow.kubernetes.objects import is_dns_label, is_dns_subdomain
 if TYPE_CHECKING:
     from windrow.app.addon.account import AddonAccount
     from windrow.app.addon.plan import Action
-    from windrow.app.addon.run import Granted
+    from windrow.app.addon.run import AccountRow, Granted
 
 Work = Callable[[argparse.Namespace, CliContext, Connection], Awaitable[int]]
 TARGETS = ("rke1", "rke2", "k3s")
@@ -84,7 +85,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODE",
         help="mode of the files on machines (default: 0600)",
     )
-    parser.add_argument(
+    rights = parser.add_mutually_exclusive_group()
+    rights.add_argument(
+        "--csi-driver-only",
+        action="store_true",
+        help="give what Windrow's CSI driver needs and no more: no cloud provider, nor the Go driver, can use it",
+    )
+    rights.add_argument(
         "--cluster-wide",
         action="store_true",
         help="give the CSI driver's rights in every namespace, as Harvester's script does; shared (RWX) volumes need it",
@@ -199,7 +206,7 @@ def _check_arguments(args: argparse.Namespace, context: CliContext) -> None:
 def _account(args: argparse.Namespace) -> AddonAccount:
     from windrow.app.addon.account import AddonAccount
 
-    return AddonAccount(args.name, args.namespace, args.cluster_wide)
+    return AddonAccount(args.name, args.namespace, args.cluster_wide, args.csi_driver_only)
 
 
 async def _grant(args: argparse.Namespace, context: CliContext, harvester: Connection) -> int:
@@ -267,6 +274,7 @@ async def _list(args: argparse.Namespace, context: CliContext, harvester: Connec
                 "metadata": {"namespace": row.ref.namespace, "name": row.ref.name},
                 "tokens": [ref.name for ref in row.tokens],
                 "clusterWide": row.cluster_wide,
+                "csiDriverOnly": row.csi_driver_only,
             }
             for row in rows
         ]
@@ -278,7 +286,7 @@ async def _list(args: argparse.Namespace, context: CliContext, harvester: Connec
             row.ref.namespace,
             row.ref.name,
             human_duration(now - row.created) if row.created else "-",
-            "every namespace" if row.cluster_wide else "its namespace",
+            _describe_rights(row),
             ", ".join(ref.name for ref in row.tokens) or "-",
         )
         for row in rows
@@ -287,6 +295,12 @@ async def _list(args: argparse.Namespace, context: CliContext, harvester: Connec
     for line in render_table(heads, cells, context.width) if cells else ["No addon accounts."]:
         context.print(line)
     return exit_codes.OK
+
+
+def _describe_rights(row: AccountRow) -> str:
+    if row.csi_driver_only:
+        return "its namespace, no others"
+    return "every namespace" if row.cluster_wide else "its namespace"
 
 
 def _printer(context: CliContext) -> Callable[[Action], None]:

@@ -33,6 +33,7 @@ from windrow.kubernetes.resources import (
 )
 
 NARROW, WIDE = AddonAccount("demo", "vms"), AddonAccount("demo", "vms", cluster_wide=True)
+CSI_ONLY = AddonAccount("demo", "vms", csi_driver_only=True)
 
 
 class Harvester:
@@ -91,7 +92,7 @@ def granted(account: AddonAccount) -> Harvester:
     return harvester
 
 
-@pytest.mark.parametrize("account", [NARROW, WIDE])
+@pytest.mark.parametrize("account", [NARROW, WIDE, CSI_ONLY])
 def test_a_whole_account_needs_nothing(account: AddonAccount):
     harvester = granted(account)
 
@@ -99,8 +100,8 @@ def test_a_whole_account_needs_nothing(account: AddonAccount):
     assert list_obstacles(account, harvester.state(account), adopt=False) == []
 
 
-@pytest.mark.parametrize("before", [None, NARROW, WIDE])
-@pytest.mark.parametrize("after", [NARROW, WIDE])
+@pytest.mark.parametrize("before", [None, NARROW, WIDE, CSI_ONLY])
+@pytest.mark.parametrize("after", [NARROW, WIDE, CSI_ONLY])
 def test_wherever_a_run_ends_the_next_one_completes_it(before: AddonAccount | None, after: AddonAccount):
     start = granted(before) if before else Harvester()
     actions = plan_grant(after, start.state(after))
@@ -112,7 +113,7 @@ def test_wherever_a_run_ends_the_next_one_completes_it(before: AddonAccount | No
         assert harvester.rights() == granted(after).rights()
 
 
-@pytest.mark.parametrize("account", [NARROW, WIDE])
+@pytest.mark.parametrize("account", [NARROW, WIDE, CSI_ONLY])
 def test_wherever_a_deletion_ends_the_next_one_completes_it(account: AddonAccount):
     start = granted(account)
     start.grant(account, rotate=True)
