@@ -145,6 +145,7 @@ def apiserver_arguments(disk: Disk, port: int, etcd: int) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         "--service-cluster-ip-range=10.43.0.0/16",
         "--authorization-mode=Node,RBAC",
+        "--allow-privileged",  # as the distributions do
         "--anonymous-auth=false",
     ]
 

@@ -32,6 +32,7 @@ BUILT_IN = {
     "apps/v1": {"Deployment": "deployments", "DaemonSet": "daemonsets"},
     "v1": {"ServiceAccount": "serviceaccounts", "Service": "services"},
     "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
+    "storage.k8s.io/v1": {"CSIDriver": "csidrivers", "StorageClass": "storageclasses"},
     "rbac.authorization.k8s.io/v1": {
         "ClusterRole": "clusterroles",
         "ClusterRoleBinding": "clusterrolebindings",
@@ -57,7 +58,7 @@ async def api(cluster: Cluster) -> AsyncIterator[Client]:
 def kind_of(raw: Raw) -> ApiResource:
     group, _, version = raw["apiVersion"].rpartition("/")
     plural = BUILT_IN[raw["apiVersion"]][raw["kind"]]
-    return ApiResource(group, version, raw["kind"], plural, namespaced=not raw["kind"].startswith("Cluster"))
+    return ApiResource(group, version, raw["kind"], plural, namespaced="namespace" in raw["metadata"])
 
 
 async def try_to_create(api: Client, raw: Raw) -> Raw:
