@@ -27,6 +27,8 @@ from windrow.csi.cmd.connection import host_transport
 from windrow.csi.controller import ControllerService
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
+from windrow.csi.names import SNAPSHOT_TYPE
+from windrow.emulator import kinds
 from windrow.harvester.names import CLAIM_MODES
 from windrow.kubernetes.handler import Handler
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
@@ -61,6 +63,7 @@ from .harvester_rig import NAMESPACE, a_harvester, boot, vm_ref
 ROOT = Path(__file__).parents[2]
 CLAIMS, SNAPSHOTS = "persistentvolumeclaims", "volumesnapshots.snapshot.storage.k8s.io"
 VMS, INSTANCES = "virtualmachines.kubevirt.io", "virtualmachineinstances.kubevirt.io"
+BACKUPS, RESTORES = "volumeremotebackups.harvesterhci.io", "volumeremoterestores.harvesterhci.io"
 SETTINGS, CLASSES = "settings.harvesterhci.io", "storageclasses.storage.k8s.io"
 ACTIONS = "subresources.kubevirt.io"
 NEWEST, OLD = "v1.8.2", "v1.7.1"
@@ -69,6 +72,7 @@ OF_ACCOUNT = "default-demo"
 KINDS = {
     kind.kind: kind for kind in (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
 }
+BACKUP = f"backup:{NAMESPACE}/backup-1"
 ONE_HOST = "one-host"  # a StorageClass whose volumes are of one host at a time
 
 NEEDED_FOR = {
@@ -94,6 +98,13 @@ NEEDED_FOR = {
     Permission("list", SNAPSHOTS, NAMESPACE): "lists snapshots",
     Permission("create", SNAPSHOTS, NAMESPACE): "makes snapshots",
     Permission("delete", SNAPSHOTS, NAMESPACE): "deletes snapshots",
+    Permission("get", BACKUPS, NAMESPACE): "restores backups",
+    Permission("list", BACKUPS, NAMESPACE): "lists backups",
+    Permission("create", BACKUPS, NAMESPACE): "makes backups",
+    Permission("delete", BACKUPS, NAMESPACE): "deletes backups",
+    Permission("get", RESTORES, NAMESPACE): "deletes what was restored",
+    Permission("create", RESTORES, NAMESPACE): "restores backups",
+    Permission("delete", RESTORES, NAMESPACE): "deletes what was restored",
     Permission("get", CLASSES): "claims what the class offers",
     Permission("get", SETTINGS, name="csi-driver-config"): "makes snapshots",
 }
@@ -193,6 +204,17 @@ async def _use_snapshots(rig: RestrictedRig, did: dict[str, bool]) -> None:
     await sleep(rig.clock, timedelta(seconds=30))
     listed = await rig.call("ListSnapshots", csi.ListSnapshotsRequest())
     did["lists snapshots"] = listed.is_ok and len(listed.response.entries) == 1
+    backup = create_snapshot("backup-1", "data-2")
+    backup.parameters[SNAPSHOT_TYPE] = "backup"
+    did["makes backups"] = await rig.does("CreateSnapshot", backup)
+    await sleep(rig.clock, timedelta(seconds=300))
+    listed = await rig.call("ListSnapshots", csi.ListSnapshotsRequest())
+    did["lists backups"] = listed.is_ok and len(listed.response.entries) == 2
+    did["restores backups"] = await rig.does("CreateVolume", create("pvc-restored", 2, snapshot=BACKUP))
+    deleted = await rig.does("DeleteVolume", delete("pvc-restored"))
+    left = await rig.client.list(kinds.REMOTE_RESTORE, NAMESPACE)
+    did["deletes what was restored"] = did["restores backups"] and deleted and left == []
+    did["deletes backups"] = await rig.does("DeleteSnapshot", delete_snapshot(BACKUP))
     did["restores snapshots"] = await rig.does("CreateVolume", create("restored-1", 2, snapshot="snap-1"))
     did["deletes snapshots"] = await rig.does("DeleteSnapshot", delete_snapshot("snap-1"))
 

@@ -78,6 +78,16 @@ CSI_DRIVER_RULES: list[Raw] = [
         "resources": ["volumesnapshots"],
         "verbs": ["get", "list", "create", "delete"],
     },
+    {
+        "apiGroups": ["harvesterhci.io"],
+        "resources": ["volumeremotebackups"],
+        "verbs": ["get", "list", "create", "delete"],
+    },
+    {
+        "apiGroups": ["harvesterhci.io"],
+        "resources": ["volumeremoterestores"],
+        "verbs": ["get", "create", "delete"],
+    },
 ]
 # And outside of a namespace.
 CSI_DRIVER_CLUSTER_RULES: list[Raw] = [
