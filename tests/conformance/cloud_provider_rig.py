@@ -36,7 +36,7 @@ from windrow.core import pki
 from windrow.core.clock import format_micro_time, format_time
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guest_os.hardware import AgentReport, Hardware, HostInterface
+from windrow.emulator.guest_os.hardware import AgentReport, BlockDevice, Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.load_balancers.services import (
     HARDWARE_ADDRESS,
@@ -134,6 +134,9 @@ class PassiveMachine:
     async def shutdown(self) -> None:
         if not self._ending.done():
             self._ending.set_result("poweroff")
+
+    def change_disks(self, disks: tuple[BlockDevice, ...]) -> None:
+        """Its disks do not matter."""
 
 
 @dataclass
