@@ -20,7 +20,7 @@ from windrow.csi.identity import IdentityService
 from windrow.csi.mounts.port import VolumeDevice
 from windrow.csi.node import VM_DISKS, NodeService
 from windrow.csi.server import UnixEndpoint, serving
-from windrow.csi.volumes import Attachment
+from windrow.csi.volumes import Attachment, VolumeKind
 from windrow.protocols.csi.services import CONTROLLER, IDENTITY, NODE
 
 pytestmark = pytest.mark.go
@@ -51,8 +51,10 @@ class AttachingVolumes(MemoryVolumes):
         super().__init__(nodes=(NODE_ID,), disks_per_node=MAX_VOLUMES)
         self._mounts = mounts
 
-    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
-        attached = await super().ensure_attached(volume_id, node_id, read_only)
+    async def ensure_attached(
+        self, volume_id: str, node_id: str, read_only: bool, kind: VolumeKind = "disk"
+    ) -> Attachment:
+        attached = await super().ensure_attached(volume_id, node_id, read_only, kind)
         context = attached.context
         device = VolumeDevice(volume_id, context[names.PUBLISH_SERIAL])
         self._mounts.attach(device, int(context[names.PUBLISH_CAPACITY]))

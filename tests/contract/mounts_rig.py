@@ -29,7 +29,7 @@ from windrow.csi.mounts.devices import Device, DeviceTree
 from windrow.csi.mounts.formatting import Formatting, FormattingRecords
 from windrow.csi.mounts.linux import LinuxMounts
 from windrow.csi.mounts.mountinfo import parse_mountinfo
-from windrow.csi.mounts.port import FilesystemMount, VolumeDevice
+from windrow.csi.mounts.port import FilesystemMount, NetworkShare, VolumeDevice
 
 _LENGTH = struct.Struct(">I")
 _NAMESPACE = ("unshare", "--mount", "--propagation", "private", "--")
@@ -71,7 +71,8 @@ class LinuxRig:
 
     def _new_mounts(self) -> LinuxMounts:
         devices = DeviceTree(self._dev, self._sys)
-        return LinuxMounts(SystemClock(), self._folder / "formatting", devices, DEVICE_TIMEOUT)
+        # Kernels of test machines have no NFS; ramfs takes its options, and shows the source that it was given.
+        return LinuxMounts(SystemClock(), self._folder / "formatting", devices, DEVICE_TIMEOUT, "ramfs")
 
     def restart(self) -> None:
         self.mounts = self._new_mounts()
@@ -166,6 +167,9 @@ class LinuxRig:
         """Two volumes at one path at once: the names of the errors."""
         calls = [self.mounts.stage(volume, path, FilesystemMount("ext4")) for volume in (one, other)]
         return [type(found).__name__ for found in await asyncio.gather(*calls, return_exceptions=True)]
+
+    def serve(self, share: NetworkShare) -> None:
+        """The server of the share answers: nothing to do."""
 
     def mount_tmpfs(self, path: str) -> None:
         os.makedirs(path)

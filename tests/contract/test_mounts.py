@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from windrow.csi.mounts.port import (
     FilesystemMount,
     ForeignFilesystem,
     MountConflict,
+    NetworkShare,
     NotMounted,
     PublishedElsewhere,
     UnsafePath,
@@ -29,6 +31,7 @@ DATA = VolumeDevice("pvc-0d5b1f0e-52b8-4e9c-8a4e-5a3a1f7f0001", "0d5b1f0e-52b8-4
 LOGS = VolumeDevice("pvc-0d5b1f0e-52b8-4e9c-8a4e-5a3a1f7f0002", "0d5b1f0e-52b8-4e9c-8a4e-5a3a1f7f0002", SIZE)
 BY_GO = VolumeDevice("pvc-0d5b1f0e-52b8-4e9c-8a4e-5a3a1f7f0003")
 EXT4 = FilesystemMount("ext4")
+SHARE = NetworkShare("pvc-1", "10.53.200.10", "/pvc-9f0e", "vers=4.1,noresvport")
 
 
 exists = os.path.lexists
@@ -50,6 +53,9 @@ class MemoryRig:
 
     async def attach(self, volume: VolumeDevice, size: int, content: str = "") -> None:
         self.mounts.attach(volume, size, content)
+
+    async def serve(self, share: NetworkShare) -> None:
+        self.mounts.serve(share)
 
     async def content(self, volume: VolumeDevice) -> str:
         return self.mounts.disks[volume.serial or volume.volume_id].content
@@ -420,3 +426,80 @@ async def test_an_id_that_names_no_disk_finds_none(rig, volume_id):
 
     with pytest.raises(DeviceNotFound):
         await rig.mounts.find(VolumeDevice(volume_id))
+
+
+async def test_a_shared_volume_is_mounted_once_and_each_pod_has_the_same_files(rig, staging, target):
+    await rig.serve(SHARE)
+    for _ in range(3):
+        await rig.mounts.stage_share(SHARE, staging, EXT4)
+        await rig.mounts.publish_share(SHARE, staging, target, EXT4, read_only=False)
+    await rig.mounts.publish_share(SHARE, staging, f"{target}2", EXT4, read_only=True)
+    await rig.write(f"{target}/file", "text")
+
+    assert await rig.read(f"{target}2/file") == "text"
+    assert [await rig.mounted(path) for path in (staging, target, f"{target}2")] == [["rw"], ["rw"], ["ro"]]
+    with pytest.raises(PublishedElsewhere):
+        await rig.mounts.unstage(staging)
+    for _ in range(2):
+        await rig.mounts.unpublish(target)
+        await rig.mounts.unpublish(f"{target}2")
+        await rig.mounts.unstage(staging)
+    assert await rig.mounted(staging) == []
+    assert not exists(target)
+
+
+async def test_a_shared_volume_whose_server_moved_is_mounted_anew_unless_a_pod_has_it(rig, staging, target):
+    moved = replace(SHARE, server="fd00::7")
+    await rig.serve(SHARE)
+    await rig.mounts.publish_share(SHARE, staging, target, EXT4, read_only=False)
+    await rig.serve(moved)
+
+    with pytest.raises(PublishedElsewhere, match=r"served at fd00::7 now|the volume is mounted at"):
+        await rig.mounts.stage_share(moved, staging, EXT4)
+    await rig.mounts.unpublish(target)
+    await rig.mounts.stage_share(moved, staging, EXT4)
+    assert await rig.mounted(staging) == ["rw"]
+    with pytest.raises(MountConflict):
+        await rig.mounts.stage_share(replace(moved, export="/another"), staging, EXT4)
+
+
+async def test_a_shared_volume_that_the_node_may_only_read_is_mounted_so(rig, staging, target):
+    await rig.serve(SHARE)
+    reading = FilesystemMount(read_only=True)
+    await rig.mounts.stage_share(SHARE, staging, reading)
+    await rig.mounts.publish_share(SHARE, staging, target, reading, read_only=False)
+
+    assert [await rig.mounted(path) for path in (staging, target)] == [["ro"], ["ro"]]
+    with pytest.raises(MountConflict):
+        await rig.mounts.stage_share(SHARE, staging, EXT4)
+
+
+@pytest.mark.parametrize(
+    ("share", "flags"),
+    [
+        (replace(SHARE, server="10.0.0.1:/x -o"), ()),
+        (replace(SHARE, server="-t"), ()),
+        (replace(SHARE, server=""), ()),
+        (replace(SHARE, server="fe80::1%eth0"), ()),
+        (replace(SHARE, export="/../etc"), ()),
+        (replace(SHARE, export="pvc-1"), ()),
+        (replace(SHARE, options="vers=4 ,bind"), ()),
+        (replace(SHARE, options=""), ()),
+        (replace(SHARE, options="vers=4,remount"), ()),
+        (SHARE, ("loop",)),
+    ],
+)
+async def test_what_could_be_another_act_than_mounting_the_share_is_refused(rig, staging, share, flags):
+    with pytest.raises(InvalidArgument):
+        await rig.mounts.stage_share(share, staging, FilesystemMount(flags=flags))
+    assert not exists(staging)
+
+
+async def test_a_link_at_the_staging_path_of_a_shared_volume_is_not_followed(rig, staging, tmp_path):
+    await rig.serve(SHARE)
+    os.makedirs(os.path.dirname(staging))
+    os.symlink(tmp_path, staging)
+
+    with pytest.raises(UnsafePath):
+        await rig.mounts.stage_share(SHARE, staging, EXT4)
+    assert await rig.mounted(str(tmp_path.resolve())) == []

@@ -33,6 +33,7 @@ from windrow.csi.volumes import (
     VolumeRequest,
     Volumes,
     VolumeSource,
+    WrongKind,
 )
 
 GIB = 2**30
@@ -388,3 +389,75 @@ async def test_a_source_that_is_not_there_is_not_found(rig: Rig):
         await rig.volumes.create(VolumeRequest(PVC, source=SnapshotSource("none")))
     with pytest.raises(VolumeNotFound):
         await rig.volumes.create(VolumeRequest(PVC, source=VolumeSource("none")))
+
+
+# Its class on the emulated Harvester: Longhorn's default one makes volumes that migrate, which are not shared.
+RWX = "longhorn-rwx"
+SHARED = VolumeRequest(PVC, ONE, "shared", {names.HOST_STORAGE_CLASS: RWX})
+
+
+@holds_for_all
+async def test_a_shared_volume_is_on_several_nodes_at_once(rig: Rig):
+    made = await rig.volumes.create(SHARED)
+    first, second = await asyncio.gather(
+        rig.volumes.ensure_attached(PVC, rig.node, False, "shared"),
+        rig.volumes.ensure_attached(PVC, rig.other_node, True, "shared"),
+    )
+
+    assert made.kind == "shared"
+    assert (await rig.volumes.get(PVC)).nodes == (rig.node, rig.other_node)
+    assert [one.nodes for one in await rig.volumes.list_volumes()] == [(rig.node, rig.other_node)]
+    assert (first.read_only, second.read_only) == (False, True)
+    assert first.context == second.context
+    assert first.context[names.PUBLISH_SHARE_SERVER] == "10.53.200.10"
+    assert first.context[names.PUBLISH_SHARE_EXPORT].startswith("/pvc-")
+    assert first.context[names.PUBLISH_SHARE_OPTIONS].startswith("vers=4.1")
+    assert names.PUBLISH_SERIAL not in first.context
+
+
+@holds_for_all
+async def test_a_shared_volume_leaves_its_nodes_one_by_one(rig: Rig):
+    await rig.volumes.create(SHARED)
+    for node in (rig.node, rig.other_node):
+        await rig.volumes.ensure_attached(PVC, node, False, "shared")
+    with pytest.raises(VolumeInUse) as error:
+        await rig.volumes.delete(PVC)
+    assert error.value.nodes == (rig.node, rig.other_node)
+    with pytest.raises(VolumeInUse):
+        await rig.volumes.ensure_expanded(PVC, SizeRange(2 * GIB))
+    assert (await rig.volumes.ensure_expanded(PVC, ONE)).size == GIB
+
+    await rig.volumes.ensure_detached(PVC, rig.node)
+    assert (await rig.volumes.get(PVC)).nodes == (rig.other_node,)
+    with pytest.raises(VolumeInUse):
+        await rig.volumes.delete(PVC)
+    await rig.volumes.ensure_detached(PVC, rig.node)
+    await rig.volumes.ensure_detached(PVC, "")
+    assert (await rig.volumes.get(PVC)).nodes == ()
+    assert (await rig.volumes.ensure_expanded(PVC, SizeRange(2 * GIB))).size == 2 * GIB
+    await rig.volumes.delete(PVC)
+    with pytest.raises(VolumeNotFound):
+        await rig.volumes.get(PVC)
+
+
+@holds_for_all
+async def test_a_shared_volume_is_attached_again_as_it_was_and_not_otherwise(rig: Rig):
+    await rig.volumes.create(SHARED)
+    first = await rig.volumes.ensure_attached(PVC, rig.node, True, "shared")
+
+    assert await rig.volumes.ensure_attached(PVC, rig.node, True, "shared") == first
+    with pytest.raises(AttachedDifferently, match="read-only"):
+        await rig.volumes.ensure_attached(PVC, rig.node, False, "shared")
+    with pytest.raises(NodeNotFound):
+        await rig.volumes.ensure_attached(PVC, "no-such-node", False, "shared")
+
+
+@holds_for_all
+async def test_a_disk_is_not_shared_and_a_shared_volume_is_no_disk(rig: Rig):
+    await rig.volumes.create(SHARED)
+    await rig.volumes.create(VolumeRequest(OTHER, ONE))
+
+    for volume_id, kind in ((PVC, "disk"), (OTHER, "shared")):
+        with pytest.raises(WrongKind) as error:
+            await rig.volumes.ensure_attached(volume_id, rig.node, False, kind)
+        assert error.value.field == "volume_capability.access_mode"

@@ -19,11 +19,21 @@ from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import STORAGE_CLASS
 
 NODES = ("node-1", "node-2")
 GUEST = "0f1e2d3c-guest"
 
 
+# A class whose volumes can be shared.
+RWX_CLASS = {
+    "metadata": {"name": "longhorn-rwx"},
+    "provisioner": "driver.longhorn.io",
+    "parameters": {"migratable": "false", "nfsOptions": "vers=4.1,noresvport"},
+    "reclaimPolicy": "Delete",
+    "allowVolumeExpansion": True,
+    "volumeBindingMode": "Immediate",
+}
 LATENCY = timedelta(milliseconds=45)
 
 
@@ -74,6 +84,7 @@ async def volumes_rig(**options: object) -> AsyncIterator[VolumesRig]:
         for name in NODES:
             await boot(harvester, name=name)
         rig = VolumesRig(harvester)
+        await rig.line.create(STORAGE_CLASS, RWX_CLASS)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(rig.volumes.run())
             await rig.volumes.state.wait_for_sync()

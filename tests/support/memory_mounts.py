@@ -20,13 +20,16 @@ from windrow.csi.mounts.port import (
     FilesystemMount,
     ForeignFilesystem,
     MountConflict,
+    NetworkShare,
     NotMounted,
     PublishedElsewhere,
+    ToolFailed,
     UnsafePath,
     Usage,
     VolumeDevice,
     VolumeStats,
 )
+from windrow.csi.mounts.shares import check_share, mount_command, source_of
 
 INODES = 65536
 
@@ -47,6 +50,7 @@ class MemoryMount:
     disk: MemoryDisk
     read_only: bool
     block: bool = False
+    source: str = ""
 
 
 def _do_nothing(_verb: str, _path: str) -> None:
@@ -59,6 +63,7 @@ class MemoryMounts:
     def __init__(self, before: Callable[[str, str], None] = _do_nothing) -> None:
         self.disks: dict[str, MemoryDisk] = {}  # by name
         self.mounts: dict[str, list[MemoryMount]] = {}
+        self.exports: dict[str, MemoryDisk] = {}  # by server and what it exports
         self._before = before
 
     def attach(self, volume: VolumeDevice, size: int, content: str = "") -> MemoryDisk:
@@ -70,6 +75,13 @@ class MemoryMounts:
     def detach(self, volume: VolumeDevice) -> None:
         """The disk is gone, with what was on it; may be repeated."""
         self.disks.pop(volume.serial or volume.volume_id, None)
+
+    def serve(self, share: NetworkShare) -> MemoryDisk:
+        """The server of a shared volume answers; it may move to another address."""
+        for source in [one for one in self.exports if one.endswith(f":{share.export}")]:
+            moved = self.exports.pop(source)
+            return self.exports.setdefault(source_of(share), moved)
+        return self.exports.setdefault(source_of(share), MemoryDisk("", 1 << 30, "nfs", 1 << 30))
 
     def top(self, path: str) -> MemoryMount | None:
         """What is seen at the path."""
@@ -95,6 +107,36 @@ class MemoryMounts:
             raise MountConflict(f"{path} has something else mounted", "unmount it")
         if not read_only:
             disk.filesystem_size = disk.size
+
+    async def stage_share(self, share: NetworkShare, path: str, mount: FilesystemMount) -> None:
+        self._before("stage_share", path)
+        check_share(share)
+        mount_command(share, path, mount, "nfs")
+        path, source = resolve(path), source_of(share)
+        read_only = bool(parse_mount_options(mount.flags).flags & MS_RDONLY) or mount.read_only
+        mounted = self.top(path)
+        if mounted is not None and mounted.source.endswith(f":{share.export}") and mounted.source != source:
+            self._expect_nowhere_else(mounted.disk, path)
+            del self.mounts[path]
+            mounted = None
+        if mounted is None:
+            _refuse_link(path)
+            ensure_directory(path)
+            if source not in self.exports:
+                raise ToolFailed(f"cannot mount {source}", "start the server")
+            mounted = MemoryMount(self.exports[source], read_only, source=source)
+            self.mounts[path] = [mounted]
+        if mounted.source != source or mounted.read_only != read_only:
+            raise MountConflict(f"{path} has something else mounted", "unmount it")
+
+    async def publish_share(
+        self, share: NetworkShare, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
+    ) -> None:
+        self._before("publish_share", target)
+        await self.stage_share(share, staging, mount)
+        staged = self.mounts[resolve(staging)][-1]
+        published = replace(staged, read_only=read_only or staged.read_only)
+        self._bind(resolve(target), published, ensure_directory)
 
     async def unstage(self, path: str) -> None:
         self._before("unstage", path)

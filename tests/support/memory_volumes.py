@@ -25,8 +25,10 @@ from windrow.csi.volumes import (
     Volume,
     VolumeExists,
     VolumeInUse,
+    VolumeKind,
     VolumeNotFound,
     VolumeRequest,
+    WrongKind,
 )
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -38,14 +40,13 @@ class MemoryVolumes:
     `nodes` are the VMs that exist, each with room for `disks_per_node`. `refuse` raises in a verb by its name.
     """
 
-    supports_shared = False
-
     def __init__(self, nodes: Sequence[str] = ("node-1", "node-2"), disks_per_node: int = 200) -> None:
         self.nodes = set(nodes)
         self.disks_per_node = disks_per_node
         self.refuse: dict[str, Exception] = {}
         self._volumes: dict[str, Volume] = {}
-        self._attached: dict[str, tuple[str, bool]] = {}
+        # By volume, the nodes that have it, and whether read-only: of a disk there is one at most.
+        self._attached: dict[str, dict[str, bool]] = {}
         self._snapshots: dict[str, Snapshot] = {}
         # By handle, the name that it was made for.
         self._made_for: dict[tuple[str, str], str] = {}
@@ -73,7 +74,7 @@ class MemoryVolumes:
         self._may("delete")
         self._volume(volume_id)
         if volume_id in self._attached:
-            raise VolumeInUse(volume_id, [self._attached[volume_id][0]], "deleted")
+            raise VolumeInUse(volume_id, sorted(self._attached[volume_id]), "deleted")
         del self._volumes[volume_id]
 
     async def get(self, volume_id: str) -> Volume:
@@ -90,23 +91,34 @@ class MemoryVolumes:
         if wanted.limit and volume.size > wanted.limit:
             raise CannotShrink(f"volume {volume_id!r} has {volume.size} bytes", "volumes do not shrink")
         if volume.size < wanted.required:
+            if volume.kind == "shared" and volume_id in self._attached:
+                raise VolumeInUse(volume_id, sorted(self._attached[volume_id]), "expanded")
             self._volumes[volume_id] = replace(volume, size=choose_size(wanted))
         return self._seen(volume_id)
 
-    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
+    async def ensure_attached(
+        self, volume_id: str, node_id: str, read_only: bool, kind: VolumeKind = "disk"
+    ) -> Attachment:
         self._may("ensure_attached")
         volume = self._volume(volume_id)
+        if kind != volume.kind:
+            raise WrongKind(volume_id, volume.kind)
         if node_id not in self.nodes:
             raise NodeNotFound(node_id)
-        has = self._attached.get(volume_id)
-        if has and has[0] != node_id:
-            raise VolumeInUse(volume_id, [has[0]], f"attached to {node_id}")
-        if has and has[1] != read_only:
-            raise AttachedDifferently(volume_id, node_id, has[1])
-        used = sum(node == node_id for node, _ in self._attached.values())
-        if not has and used >= self.disks_per_node:
+        has = self._attached.get(volume_id, {})
+        others = sorted(has.keys() - {node_id})
+        if others and kind == "disk":
+            raise VolumeInUse(volume_id, others, f"attached to {node_id}")
+        if has.get(node_id, read_only) != read_only:
+            raise AttachedDifferently(volume_id, node_id, has[node_id])
+        used = sum(
+            node_id in nodes for one, nodes in self._attached.items() if self._volumes[one].kind == "disk"
+        )
+        if kind == "disk" and node_id not in has and used >= self.disks_per_node:
             raise NodeFull(f"VirtualMachine {node_id} has {used} disks", "detach one, or choose another node")
-        self._attached[volume_id] = node_id, read_only
+        self._attached.setdefault(volume_id, {})[node_id] = read_only
+        if kind == "shared":
+            return Attachment(read_only, _share_context(volume))
         context = {
             names.PUBLISH_SERIAL: serial_of(volume_id),
             names.PUBLISH_BUS: "scsi",
@@ -116,9 +128,10 @@ class MemoryVolumes:
 
     async def ensure_detached(self, volume_id: str, node_id: str) -> None:
         self._may("ensure_detached")
-        has = self._attached.get(volume_id)
-        if has and node_id in ("", has[0]):
-            del self._attached[volume_id]
+        has = self._attached.pop(volume_id, {})
+        left = {node: mode for node, mode in has.items() if node_id not in ("", node)}
+        if left:
+            self._attached[volume_id] = left
 
     async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
         self._may("create_snapshot")
@@ -161,10 +174,18 @@ class MemoryVolumes:
         return self._volumes[volume_id]
 
     def _seen(self, volume_id: str) -> Volume:
-        has = self._attached.get(volume_id)
-        return replace(self._volume(volume_id), nodes=(has[0],) if has else ())
+        return replace(self._volume(volume_id), nodes=tuple(sorted(self._attached.get(volume_id, ()))))
 
     def _snapshot(self, snapshot_id: str) -> Snapshot:
         if snapshot_id not in self._snapshots:
             raise SnapshotNotFound(snapshot_id)
         return self._snapshots[snapshot_id]
+
+
+def _share_context(volume: Volume) -> dict[str, str]:
+    return {
+        names.PUBLISH_SHARE_SERVER: "10.53.200.10",
+        names.PUBLISH_SHARE_EXPORT: f"/{volume.id}",
+        names.PUBLISH_SHARE_OPTIONS: "vers=4.1",
+        names.PUBLISH_CAPACITY: str(volume.size),
+    }

@@ -148,7 +148,7 @@ class ControllerService:
         return csi.ControllerGetVolumeResponse(volume=_volume(volume), status=status)
 
     def _kind(self, found: Sequence[csi.VolumeCapability], field: str = "volume_capabilities") -> VolumeKind:
-        return requests.read_kind(found, field, self._volumes.supports_shared)
+        return requests.read_kind(found, field)
 
     # --- attachments ------------------------------------------------------------------------------------------------
 
@@ -159,10 +159,10 @@ class ControllerService:
         node_id = requests.read_handle(request.node_id, "node_id")
         if not request.HasField("volume_capability"):
             raise InvalidArgument("volume_capability", "it is missing")
-        self._kind([request.volume_capability], "volume_capability")
+        kind = self._kind([request.volume_capability], "volume_capability")
         read_only = request.readonly or requests.is_read_only(request.volume_capability)
         vm = await self._nodes.get_vm(node_id)
-        attachment = await self._volumes.ensure_attached(volume_id, vm, read_only)
+        attachment = await self._volumes.ensure_attached(volume_id, vm, read_only, kind)
         return csi.ControllerPublishVolumeResponse(publish_context=attachment.context)
 
     async def ControllerUnpublishVolume(

@@ -3,11 +3,13 @@
 * To create what is there answers what is there, where it is what is asked for; else AlreadyExists.
 * To delete what is not there is done.
 * One call at a time works on a volume or snapshot; another is Aborted meanwhile, and its caller repeats it. So a call that its
-  caller has given up, and the repetition, never work on one object together.
+  caller has given up, and the repetition, never work on one object together. Detachments from several nodes do, and so do
+  attachments of a shared volume.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,6 +24,7 @@ from windrow.csi.volumes import (
     Unfinished,
     Volume,
     VolumeExists,
+    VolumeKind,
     VolumeNotFound,
     VolumeRequest,
     Volumes,
@@ -34,10 +37,8 @@ class IdempotentVolumes:
     def __init__(self, inner: Volumes) -> None:
         self._inner = inner
         self._held: set[tuple[str, str]] = set()
-
-    @property
-    def supports_shared(self) -> bool:
-        return self._inner.supports_shared
+        # By volume, the nodes for which calls work on it.
+        self._nodes: dict[str, set[str]] = defaultdict(set)
 
     async def create(self, wanted: VolumeRequest) -> Volume:
         with self._alone("volume", volume_id_for(wanted.name)):
@@ -64,12 +65,14 @@ class IdempotentVolumes:
         with self._alone("volume", volume_id):
             return await self._inner.ensure_expanded(volume_id, wanted)
 
-    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
-        with self._alone("volume", volume_id):
-            return await self._inner.ensure_attached(volume_id, node_id, read_only)
+    async def ensure_attached(
+        self, volume_id: str, node_id: str, read_only: bool, kind: VolumeKind = "disk"
+    ) -> Attachment:
+        with self._on_node(volume_id, node_id if kind == "shared" else ""):
+            return await self._inner.ensure_attached(volume_id, node_id, read_only, kind)
 
     async def ensure_detached(self, volume_id: str, node_id: str) -> None:
-        with self._alone("volume", volume_id):
+        with self._on_node(volume_id, node_id):
             await self._inner.ensure_detached(volume_id, node_id)
 
     async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
@@ -100,7 +103,7 @@ class IdempotentVolumes:
     @contextmanager
     def _alone(self, kind: str, name: str) -> Iterator[None]:
         key = kind, name
-        if key in self._held:
+        if key in self._held or (kind == "volume" and name in self._nodes):
             raise Unfinished(
                 f"another call works on {kind} {name[:128]!r}", "repeat the same call after a moment"
             )
@@ -109,6 +112,25 @@ class IdempotentVolumes:
             yield
         finally:
             self._held.discard(key)
+
+    @contextmanager
+    def _on_node(self, volume_id: str, node_id: str) -> Iterator[None]:
+        """Alone on the volume for the node, while calls for other nodes may work on it; wholly alone where `node_id` is ""."""
+        if not node_id:
+            with self._alone("volume", volume_id):
+                yield
+            return
+        if ("volume", volume_id) in self._held or node_id in self._nodes.get(volume_id, ()):
+            raise Unfinished(
+                f"another call works on volume {volume_id[:128]!r}", "repeat the same call after a moment"
+            )
+        self._nodes[volume_id].add(node_id)
+        try:
+            yield
+        finally:
+            self._nodes[volume_id].discard(node_id)
+            if not self._nodes[volume_id]:
+                del self._nodes[volume_id]
 
 
 def require_same(found: Volume, wanted: VolumeRequest) -> None:

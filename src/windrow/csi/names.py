@@ -26,6 +26,10 @@ PUBLISH_SERIAL = "serial"
 PUBLISH_CAPACITY = "capacityBytes"
 # The bus of the disk: "scsi".
 PUBLISH_BUS = "bus"
+# Of a shared volume, in place of these: the address of its NFS server, what it exports, and the options to mount it with.
+PUBLISH_SHARE_SERVER = "nfsServer"
+PUBLISH_SHARE_EXPORT = "nfsExport"
+PUBLISH_SHARE_OPTIONS = "nfsMountOptions"
 
 # What begins the handle of a backup: backup:<namespace>/<name>. Any other snapshot handle is a VolumeSnapshot's name.
 BACKUP_HANDLE = "backup:"

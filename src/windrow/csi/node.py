@@ -2,7 +2,7 @@
 
 It asks neither Harvester nor the guest's API server, and has no credential for them: what has to be known about a volume's
 disk comes with the call, in `publish_context`. The context of a volume that the Go driver attached is empty; its disk is
-found by the name that such disks have.
+found by the name that such disks have. A shared volume has no disk: its context tells the server that it is mounted from.
 
 A block volume is not staged: its disk is found and verified, and published from where it is.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from windrow.csi import names, requests
 from windrow.csi.errors import FailedPrecondition, InvalidArgument, Unavailable
-from windrow.csi.mounts.port import FilesystemMount, Mounts, NotMounted, Usage, VolumeDevice
+from windrow.csi.mounts.port import FilesystemMount, Mounts, NetworkShare, NotMounted, Usage, VolumeDevice
 from windrow.csi.operations import VolumeOperations
 from windrow.csi.sizes import MAX_BYTES
 from windrow.protocols.csi import csi_pb2 as csi
@@ -70,11 +70,22 @@ class NodeService:
         return csi.NodeGetInfoResponse(node_id=self._node_id, max_volumes_per_node=limit)
 
     async def NodeStageVolume(self, request: csi.NodeStageVolumeRequest) -> csi.NodeStageVolumeResponse:
+        share = _read_share(request.volume_id, request.publish_context, request.volume_capability)
+        if share is not None:
+            return await self._stage_share(share, request)
         device = _read_device(request.volume_id, request.publish_context)
         path = read_path(request.staging_target_path, "staging_target_path")
         mount = _read_mount(request.volume_capability)
         staged = self._mounts.find(device) if mount is None else self._mounts.stage(device, path, mount)
         await self._operations.run(device.volume_id, "NodeStageVolume", staged)
+        return csi.NodeStageVolumeResponse()
+
+    async def _stage_share(
+        self, share: NetworkShare, request: csi.NodeStageVolumeRequest
+    ) -> csi.NodeStageVolumeResponse:
+        path = read_path(request.staging_target_path, "staging_target_path")
+        staged = self._mounts.stage_share(share, path, _read_share_mount(request.volume_capability))
+        await self._operations.run(share.volume_id, "NodeStageVolume", staged)
         return csi.NodeStageVolumeResponse()
 
     async def NodeUnstageVolume(self, request: csi.NodeUnstageVolumeRequest) -> csi.NodeUnstageVolumeResponse:
@@ -84,6 +95,9 @@ class NodeService:
         return csi.NodeUnstageVolumeResponse()
 
     async def NodePublishVolume(self, request: csi.NodePublishVolumeRequest) -> csi.NodePublishVolumeResponse:
+        share = _read_share(request.volume_id, request.publish_context, request.volume_capability)
+        if share is not None:
+            return await self._publish_share(share, request)
         device = _read_device(request.volume_id, request.publish_context)
         target = read_path(request.target_path, "target_path")
         mount = _read_mount(request.volume_capability)
@@ -101,6 +115,18 @@ class NodeService:
             )
         )
         await self._operations.run(device.volume_id, "NodePublishVolume", published)
+        return csi.NodePublishVolumeResponse()
+
+    async def _publish_share(
+        self, share: NetworkShare, request: csi.NodePublishVolumeRequest
+    ) -> csi.NodePublishVolumeResponse:
+        target = read_path(request.target_path, "target_path")
+        staging = _read_staging(request.staging_target_path)
+        if staging == target:
+            raise InvalidArgument("target_path", "it is the staging_target_path")
+        mount = _read_share_mount(request.volume_capability)
+        published = self._mounts.publish_share(share, staging, target, mount, read_only=request.readonly)
+        await self._operations.run(share.volume_id, "NodePublishVolume", published)
         return csi.NodePublishVolumeResponse()
 
     async def NodeUnpublishVolume(
@@ -189,9 +215,41 @@ def _read_device(volume_id: str, context: Mapping[str, str]) -> VolumeDevice:
     return VolumeDevice(volume_id, serial, int(size))
 
 
+def _read_share(
+    volume_id: str, context: Mapping[str, str], capability: csi.VolumeCapability
+) -> NetworkShare | None:
+    """How a shared volume is reached; None for a disk. Raises InvalidArgument, and FailedPrecondition where the controller told
+    nothing, as of a volume that the Go driver attached."""
+    volume_id = requests.read_handle(volume_id, "volume_id")
+    found = requests.read_map(context, "publish_context")
+    kind = requests.read_capability(capability, "volume_capability")
+    if names.PUBLISH_SHARE_SERVER in found:
+        return NetworkShare(
+            volume_id,
+            found[names.PUBLISH_SHARE_SERVER],
+            found.get(names.PUBLISH_SHARE_EXPORT, ""),
+            found.get(names.PUBLISH_SHARE_OPTIONS, ""),
+        )
+    if kind == "shared":
+        raise FailedPrecondition(
+            f"publish_context[{names.PUBLISH_SHARE_SERVER}] of volume {volume_id[:128]!r} is missing, so its server is not known",
+            "the Go driver attached it: the attacher attaches it once more by itself within minutes, or when its "
+            "VolumeAttachment is deleted",
+        )
+    return None
+
+
+def _read_share_mount(capability: csi.VolumeCapability) -> FilesystemMount:
+    """Raises InvalidArgument for a block device."""
+    mount = _read_mount(capability)
+    if mount is None:
+        raise InvalidArgument("volume_capability", "a shared volume is a filesystem, no block device")
+    return mount
+
+
 def _read_mount(capability: csi.VolumeCapability) -> FilesystemMount | None:
     """How the filesystem is to be mounted, None for a block device. Raises InvalidArgument."""
-    requests.read_capability(capability, "volume_capability", supports_shared=False)
+    requests.read_capability(capability, "volume_capability")
     if capability.WhichOneof("access_type") == "block":
         return None
     mount = capability.mount

@@ -116,19 +116,19 @@ def ignored_parameters(parameters: Mapping[str, str], known: Sequence[str]) -> l
     )
 
 
-def read_kind(found: Sequence[csi.VolumeCapability], field: str, supports_shared: bool) -> VolumeKind:
+def read_kind(found: Sequence[csi.VolumeCapability], field: str) -> VolumeKind:
     """How a volume is kept that has all these capabilities. Raises InvalidArgument where none can."""
     if not found:
         raise InvalidArgument(field, "it is missing")
     if len(found) > MAX_CAPABILITIES:
         raise InvalidArgument(field, f"it has {len(found)} entries; at most {MAX_CAPABILITIES} are allowed")
-    kinds = [read_capability(one, f"{field}[{number}]", supports_shared) for number, one in enumerate(found)]
+    kinds = [read_capability(one, f"{field}[{number}]") for number, one in enumerate(found)]
     if len(set(kinds)) > 1:
         raise InvalidArgument(field, "one volume cannot be a disk of one node and be shared by many")
     return kinds[0]
 
 
-def read_capability(found: csi.VolumeCapability, field: str, supports_shared: bool) -> VolumeKind:
+def read_capability(found: csi.VolumeCapability, field: str) -> VolumeKind:
     """How a volume is kept that has the capability. Raises InvalidArgument."""
     access = found.WhichOneof("access_type")
     if access is None:
@@ -140,7 +140,7 @@ def read_capability(found: csi.VolumeCapability, field: str, supports_shared: bo
     mode = found.access_mode.mode
     if mode in ONE_NODE:
         return "disk"
-    if mode not in MANY_NODES or not supports_shared:
+    if mode not in MANY_NODES:
         raise InvalidArgument(f"{field}.access_mode", f"{_mode_name(mode)} is not supported")
     if access == "block":
         raise InvalidArgument(field, f"a block device cannot be used in mode {_mode_name(mode)}")

@@ -71,7 +71,7 @@ class Volume:
     kind: VolumeKind = "disk"
     parameters: Mapping[str, str] | None = None
     source: Source | None = None
-    # The nodes whose VM has it as a disk, in order.
+    # The nodes that have it, as a disk of their VM or over the network, in order.
     nodes: tuple[str, ...] = ()
     # What is wrong with it, for `kubectl describe`; "" for nothing.
     problem: str = ""
@@ -79,7 +79,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A volume that is a disk of a node's VM. `context` goes to the node: the PUBLISH_… keys of `names`."""
+    """A volume that a node can use. `context` goes to the node: the PUBLISH_… keys of `names`."""
 
     read_only: bool = False
     context: Mapping[str, str] = field(default_factory=dict)
@@ -182,6 +182,18 @@ class AttachedDifferently(AlreadyExists):
         )
 
 
+class WrongKind(InvalidArgument):
+    """The volume is a disk and is to be shared, or the other way round."""
+
+    def __init__(self, volume_id: str, kind: VolumeKind, why: str = "") -> None:
+        found = "a disk of one node at a time" if kind == "disk" else "shared by nodes over the network"
+        super().__init__(
+            "volume_capability.access_mode",
+            f"volume {volume_id[:128]!r} is {found}{why}",
+            f"use the access modes that {'one node' if kind == 'disk' else 'MULTI_NODE_MULTI_WRITER'} stands for",
+        )
+
+
 class NodeFull(ResourceExhausted):
     """The VM has as many disks as it can have."""
 
@@ -209,11 +221,6 @@ class PermissionMissing(FailedPrecondition):
 class Volumes(Protocol):
     """The volumes and snapshots of one guest cluster."""
 
-    @property
-    def supports_shared(self) -> bool:
-        """Whether volumes of kind `shared` can be made."""
-        ...
-
     async def create(self, wanted: VolumeRequest) -> Volume:
         """Make the volume. Raises VolumeExists, NameTaken, OutOfRange (CannotShrink: smaller than its source), UnknownParameter,
         SnapshotNotFound or VolumeNotFound for its source, QuotaExceeded."""
@@ -232,17 +239,21 @@ class Volumes(Protocol):
         ...
 
     async def ensure_expanded(self, volume_id: str, wanted: SizeRange) -> Volume:
-        """Return once the volume has a size in the range; a larger one stays. Raises VolumeNotFound, OutOfRange, QuotaExceeded."""
+        """Return once the volume has a size in the range; a larger one stays. Raises VolumeNotFound, OutOfRange, QuotaExceeded,
+        VolumeInUse where nodes share it."""
         ...
 
-    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
-        """Return once the volume is a disk that the node's VM can use. Raises VolumeNotFound, NodeNotFound, VolumeInUse while
-        another node has it, AttachedDifferently, NodeFull."""
+    async def ensure_attached(
+        self, volume_id: str, node_id: str, read_only: bool, kind: VolumeKind = "disk"
+    ) -> Attachment:
+        """Return once the volume is a disk that the node's VM can use, or, a shared one, can be mounted by the node. Raises
+        VolumeNotFound, NodeNotFound, WrongKind, AttachedDifferently; for a disk VolumeInUse while another node has it,
+        NodeFull."""
         ...
 
     async def ensure_detached(self, volume_id: str, node_id: str) -> None:
         """Return once the volume is no disk of the node's VM, of no node's where `node_id` is "". A volume or VM that does not
-        exist is detached."""
+        exist is detached. A shared volume is no longer served once the last node is detached."""
         ...
 
     async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:

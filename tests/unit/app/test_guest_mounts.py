@@ -20,8 +20,10 @@ from windrow.csi.mounts.port import (
     FilesystemMount,
     ForeignFilesystem,
     MountConflict,
+    NetworkShare,
     NotMounted,
     PublishedElsewhere,
+    ToolFailed,
     VolumeDevice,
 )
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk, File
@@ -173,5 +175,19 @@ def test_a_filesystem_grows_to_its_disk_and_a_block_device_has_its_size():
         assert (await node.mounts.stats("/pod")).capacity.total == 3 * GIB
         assert await node.mounts.grow("/raw") == 3 * GIB
         assert (await node.mounts.stats("/raw")).inodes is None
+
+    on_node(story)
+
+
+def test_a_shared_volume_is_refused_as_on_a_node_without_an_nfs_client():
+    share = NetworkShare("data", "10.53.200.10", "/pvc-1", "vers=4.1")
+
+    async def story(node: Node) -> None:
+        for call in (
+            node.mounts.stage_share(share, "/staging", EXT4),
+            node.mounts.publish_share(share, "/staging", "/target", EXT4, read_only=False),
+        ):
+            with pytest.raises(ToolFailed, match=r"cannot mount 10\.53\.200\.10:/pvc-1 at /staging"):
+                await call
 
     on_node(story)

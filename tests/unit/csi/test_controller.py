@@ -38,6 +38,7 @@ def source(**parts: object) -> csi.VolumeContentSource:
     return csi.VolumeContentSource(**parts)  # type: ignore[arg-type]
 
 
+SHARED = Mode.MULTI_NODE_MULTI_WRITER
 SNAPSHOT, VOLUME = csi.VolumeContentSource.SnapshotSource, csi.VolumeContentSource.VolumeSource
 
 # Each malformed request, and the field that the error begins with.
@@ -64,7 +65,7 @@ MALFORMED: list[tuple[str, Message]] = [
     ),
     (
         "volume_capabilities[0].access_mode",
-        csi.CreateVolumeRequest(name="a", volume_capabilities=[capability(Mode.MULTI_NODE_MULTI_WRITER)]),
+        csi.CreateVolumeRequest(name="a", volume_capabilities=[capability(Mode.MULTI_NODE_SINGLE_WRITER)]),
     ),
     (
         "volume_capabilities[0].access_mode",
@@ -73,6 +74,14 @@ MALFORMED: list[tuple[str, Message]] = [
     (
         "volume_capabilities[0].access_mode",
         csi.CreateVolumeRequest(name="a", volume_capabilities=[capability(99)]),
+    ),
+    (
+        "volume_capabilities[0]",
+        csi.CreateVolumeRequest(name="a", volume_capabilities=[capability(SHARED, block=True)]),
+    ),
+    (
+        "volume_capabilities",
+        csi.CreateVolumeRequest(name="a", volume_capabilities=[capability(), capability(SHARED)]),
     ),
     (
         "volume_capabilities[0].mount.mount_flags",
@@ -304,7 +313,7 @@ async def test_capabilities_that_no_volume_has_are_not_confirmed():
     answer = await controller.ValidateVolumeCapabilities(request)
 
     assert not answer.HasField("confirmed")
-    assert "MULTI_NODE_MULTI_WRITER is not supported" in answer.message
+    assert answer.message == "it is a disk volume"
 
 
 async def test_a_volume_that_is_unknown_is_not_validated():
@@ -408,3 +417,39 @@ async def test_what_csi_cannot_express_does_not_fail_the_list_of_all_volumes():
     assert [one.volume.volume_id for one in found.entries] == ["pvc-1", "pvc-2"]
     assert found.entries[0].volume.capacity_bytes == MAX_BYTES
     assert found.entries[0].volume.volume_context == {"a?": "?"}
+
+
+async def test_a_shared_volume_is_published_to_several_nodes_and_grows_without_them():
+    controller = a_controller()
+    request = create_volume()
+    request.volume_capabilities[0].CopyFrom(capability(SHARED))
+    await controller.CreateVolume(request)
+    for node in ("node-1", "node-2"):
+        publish = publish_volume(node_id=node)
+        publish.volume_capability.CopyFrom(capability(SHARED))
+        context = (await controller.ControllerPublishVolume(publish)).publish_context
+        assert context["nfsServer"] == "10.53.200.10"
+
+    listed = (await controller.ListVolumes(csi.ListVolumesRequest())).entries
+    assert [list(one.status.published_node_ids) for one in listed] == [["node-1", "node-2"]]
+    with pytest.raises(InvalidArgument, match="is shared by nodes over the network") as error:
+        await controller.ControllerPublishVolume(publish_volume())
+    assert error.value.field == "volume_capability.access_mode"
+    for node in ("node-1", "node-2"):
+        unpublish = csi.ControllerUnpublishVolumeRequest(volume_id="pvc-1", node_id=node)
+        await controller.ControllerUnpublishVolume(unpublish)
+    capacity = csi.CapacityRange(required_bytes=2 * GIB)
+    expand = csi.ControllerExpandVolumeRequest(
+        volume_id="pvc-1", capacity_range=capacity, volume_capability=capability(SHARED)
+    )
+    grown = await controller.ControllerExpandVolume(expand)
+    assert (grown.capacity_bytes, grown.node_expansion_required) == (2 * GIB, False)
+
+
+async def test_a_shared_volume_is_not_made_of_another():
+    request = create_volume()
+    request.volume_capabilities[0].CopyFrom(capability(SHARED))
+    request.volume_content_source.volume.volume_id = "pvc-2"
+    with pytest.raises(InvalidArgument) as error:
+        await a_controller().CreateVolume(request)
+    assert error.value.field == "volume_content_source"

@@ -8,7 +8,15 @@ import pytest
 from tests.support.memory_volumes import MemoryVolumes
 
 from windrow.csi.idempotency import IdempotentVolumes, require_same
-from windrow.csi.volumes import Attachment, Unfinished, Volume, VolumeExists, VolumeRequest, VolumeSource
+from windrow.csi.volumes import (
+    Attachment,
+    Unfinished,
+    Volume,
+    VolumeExists,
+    VolumeKind,
+    VolumeRequest,
+    VolumeSource,
+)
 
 
 class SlowVolumes(MemoryVolumes):
@@ -18,9 +26,11 @@ class SlowVolumes(MemoryVolumes):
         super().__init__()
         self.let = asyncio.Event()
 
-    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
+    async def ensure_attached(
+        self, volume_id: str, node_id: str, read_only: bool, kind: VolumeKind = "disk"
+    ) -> Attachment:
         await self.let.wait()
-        return await super().ensure_attached(volume_id, node_id, read_only)
+        return await super().ensure_attached(volume_id, node_id, read_only, kind)
 
 
 async def test_a_second_call_for_a_volume_is_told_to_come_again():
@@ -52,6 +62,47 @@ async def test_a_call_that_was_given_up_holds_nothing():
     inner.let.set()
 
     await volumes.ensure_attached("a", "node-1", False)
+
+
+async def test_several_nodes_attach_and_detach_a_shared_volume_at_once_and_each_node_once():
+    inner = SlowVolumes()
+    volumes = IdempotentVolumes(inner)
+    await volumes.create(VolumeRequest("a", kind="shared"))
+    attaching = [
+        asyncio.create_task(volumes.ensure_attached("a", node, False, "shared"))
+        for node in ("node-1", "node-2")
+    ]
+    await asyncio.sleep(0)
+
+    for call in (
+        volumes.ensure_attached("a", "node-1", False, "shared"),
+        volumes.ensure_detached("a", "node-2"),
+        volumes.ensure_detached("a", ""),
+        volumes.delete("a"),
+        volumes.ensure_attached("a", "node-3", False),
+    ):
+        with pytest.raises(Unfinished, match="another call works on volume 'a'"):
+            await call
+    await volumes.ensure_detached("a", "node-3")
+    inner.let.set()
+    await asyncio.gather(*attaching)
+    assert (await volumes.get("a")).nodes == ("node-1", "node-2")
+    await volumes.ensure_detached("a", "node-1")
+    await volumes.ensure_detached("a", "")
+    await volumes.delete("a")
+
+
+async def test_a_detachment_waits_for_a_call_for_the_whole_volume():
+    inner = SlowVolumes()
+    volumes = IdempotentVolumes(inner)
+    await volumes.create(VolumeRequest("a"))
+    attaching = asyncio.create_task(volumes.ensure_attached("a", "node-1", False))
+    await asyncio.sleep(0)
+
+    with pytest.raises(Unfinished):
+        await volumes.ensure_detached("a", "node-2")
+    inner.let.set()
+    await attaching
 
 
 async def test_a_detachment_reaches_the_volumes():

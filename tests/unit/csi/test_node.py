@@ -17,6 +17,7 @@ from windrow.csi.errors import CsiError, InvalidArgument
 from windrow.csi.mounts.port import (
     DamagedFilesystem,
     DeviceBusy,
+    NetworkShare,
     NotAnswering,
     ToolFailed,
     VolumeDevice,
@@ -334,7 +335,7 @@ async def test_a_disk_that_has_not_grown_yet_is_waited_for_by_the_caller(node):
         ({"volume_capability": None}, "volume_capability"),
         ({"volume_capability": csi.VolumeCapability()}, "volume_capability"),
         ({"volume_capability": csi.VolumeCapability(mount={})}, "volume_capability.access_mode"),
-        ({"volume_capability": capability(Mode.MULTI_NODE_MULTI_WRITER)}, "volume_capability.access_mode"),
+        ({"volume_capability": capability(Mode.MULTI_NODE_SINGLE_WRITER)}, "volume_capability.access_mode"),
         ({"volume_capability": capability(99)}, "volume_capability.access_mode"),
         (
             {"volume_capability": capability(volume_mount_group="1000")},
@@ -395,11 +396,6 @@ async def test_missing_ids_and_paths_are_named_by_every_call(node):
     assert await refusal(node.expand(capacity_range=wanted)) == (
         "INVALID_ARGUMENT",
         "capacity_range.required_bytes",
-    )
-    shared = capability(Mode.MULTI_NODE_MULTI_WRITER)
-    assert await refusal(node.expand(volume_capability=shared)) == (
-        "INVALID_ARGUMENT",
-        "volume_capability.access_mode",
     )
 
 
@@ -542,3 +538,62 @@ def test_a_path_may_be_as_long_as_the_kernel_takes_it():
     longest = "/" + "x" * (MAX_PATH - 1)
 
     assert read_path(longest, "target_path") == longest
+
+
+# --- shared volumes ---------------------------------------------------------------------------------------------------
+
+SHARED = capability(Mode.MULTI_NODE_MULTI_WRITER)
+SHARE = NetworkShare(VOLUME, "10.53.200.10", "/pvc-9f0e", "vers=4.1")
+SHARE_CONTEXT = {"nfsServer": "10.53.200.10", "nfsExport": "/pvc-9f0e", "nfsMountOptions": "vers=4.1"}
+
+
+async def test_a_shared_volume_is_staged_from_its_server_and_published_to_each_pod(node):
+    served = node.mounts.serve(SHARE)
+    changes = {"publish_context": SHARE_CONTEXT, "volume_capability": SHARED}
+    staged = await node.service.NodeStageVolume(node.stage_request(**changes))
+    published = await node.service.NodePublishVolume(node.publish_request(**changes))
+    await node.publish(target_path=f"{node.target}2", readonly=True, **changes)
+
+    assert (type(staged), type(published)) == (csi.NodeStageVolumeResponse, csi.NodePublishVolumeResponse)
+    assert node.mounts.top(node.target).disk is served
+    assert [node.mounts.top(f"{node.target}{end}").read_only for end in ("", "2")] == [False, True]
+    assert (await node.stats()).volume_condition.abnormal is False
+
+
+async def test_without_its_server_a_shared_volume_is_not_taken_for_a_disk(node):
+    for call in (node.stage, node.publish):
+        found, text = await refusal(call(volume_capability=SHARED))
+        assert found == "FAILED_PRECONDITION"
+        assert text.startswith(f"publish_context[nfsServer] of volume {VOLUME!r} is missing")
+    assert not any(node.mounts.mounts.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"volume_id": ""}, "volume_id"),
+        ({"volume_capability": BLOCK}, "volume_capability"),
+        ({"publish_context": {**SHARE_CONTEXT, "nfsServer": "a b"}}, "publish_context[nfsServer]"),
+        ({"publish_context": {"nfsServer": "10.53.200.10"}}, "publish_context[nfsExport]"),
+        (
+            {"publish_context": {**SHARE_CONTEXT, "nfsMountOptions": "a\nb"}},
+            "publish_context[nfsMountOptions]",
+        ),
+        ({"staging_target_path": "relative"}, "staging_target_path"),
+    ],
+)
+async def test_a_malformed_field_of_a_shared_volume_is_named(node, changes, field):
+    node.mounts.serve(SHARE)
+    given = {"publish_context": SHARE_CONTEXT, "volume_capability": SHARED} | changes
+    for call in (node.stage, node.publish):
+        assert await refusal(call(**given)) == ("INVALID_ARGUMENT", field)
+    assert not any(node.mounts.mounts.values())
+
+
+async def test_a_shared_volume_is_published_at_a_path_of_its_own(node):
+    given = {"publish_context": SHARE_CONTEXT, "volume_capability": SHARED}
+    assert await code(node.publish(staging_target_path="", **given)) == "FAILED_PRECONDITION"
+    assert await refusal(node.publish(target_path=node.staging, **given)) == (
+        "INVALID_ARGUMENT",
+        "target_path",
+    )

@@ -22,12 +22,15 @@ from windrow.csi.mounts.port import (
     FilesystemMount,
     ForeignFilesystem,
     MountConflict,
+    NetworkShare,
     NotMounted,
     PublishedElsewhere,
+    ToolFailed,
     Usage,
     VolumeDevice,
     VolumeStats,
 )
+from windrow.csi.mounts.shares import source_of
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk
 from windrow.emulator.guest_os.storage import MountedVolume, NodeStorage
 
@@ -82,6 +85,17 @@ class GuestMounts:
         if exclusive:
             self._refuse_other_places(staged.disk, staging, target)
         self._bind(target, replace(staged, read_only=read_only or staged.read_only))
+
+    async def stage_share(self, share: NetworkShare, path: str, mount: FilesystemMount) -> None:
+        raise ToolFailed(
+            f"cannot mount {source_of(share)} at {path}: simulated machines have no NFS client",
+            "use a volume of mode ReadWriteOnce in simulated clusters",
+        )
+
+    async def publish_share(
+        self, share: NetworkShare, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
+    ) -> None:
+        await self.stage_share(share, staging, mount)
 
     async def publish_block(
         self, volume: VolumeDevice, target: str, *, read_only: bool, exclusive: bool = False

@@ -16,7 +16,7 @@ from windrow.core.formats.json import NotJson, Raw, dumps, loads
 from windrow.core.formats.quantity import NANO, NotQuantity, Quantity
 from windrow.csi import names
 from windrow.csi.handles import is_pvc_name
-from windrow.csi.volumes import SnapshotSource, Source, Volume, VolumeKind, VolumeRequest, VolumeSource
+from windrow.csi.volumes import SnapshotSource, Source, Volume, VolumeRequest, VolumeSource
 from windrow.harvester.names import GUEST_UID
 from windrow.harvester.volumes import ClaimModes
 from windrow.kubernetes.objects import (
@@ -35,6 +35,8 @@ MADE_BY_CSI = "windrow.io/csi-driver"
 VOLUME_NAME = "windrow.io/csi-volume-name"
 PARAMETERS = "windrow.io/csi-parameters"
 SOURCE = "windrow.io/csi-source"
+# An annotation of volumes that are shared: "shared". The Go driver's are told by their modes.
+KIND = "windrow.io/csi-kind"
 
 _PROVISIONER = ("volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner")
 LONGHORN = "driver.longhorn.io"
@@ -54,6 +56,10 @@ class Claim:
     storage_class: str
     provisioner: str
     volume_mode: str
+    # The volume on Harvester that it is bound to, by which it is exported; "" until then.
+    volume_name: str
+    # Whether Longhorn can export it.
+    can_be_shared: bool
     # The uid of the guest cluster that had it made; "" where that is not recorded, as on those of the Go driver.
     guest_uid: str
     is_ours: bool
@@ -68,6 +74,11 @@ class Claim:
     def is_listed(self) -> bool:
         """Whether it is a volume of a CSI driver: of this one, or by its name of the Go driver."""
         return self.is_ours or is_pvc_name(self.volume.id)
+
+    @property
+    def has_record(self) -> bool:
+        """Whether it is known what it was made as: not of what the Go driver made."""
+        return self.volume.parameters is not None
 
 
 def render_claim(
@@ -109,6 +120,8 @@ def render_marks(wanted: VolumeRequest, guest_uid: str) -> tuple[dict[str, str],
     }
     if guest_uid:
         annotations[GUEST_UID] = guest_uid
+    if wanted.kind == "shared":
+        annotations[KIND] = wanted.kind
     return {MADE_BY_CSI: names.DRIVER}, annotations
 
 
@@ -130,11 +143,12 @@ def read_claim(raw: Mapping[str, Any]) -> Claim:
     capacity = size_at(raw, "status", "capacity", "storage")
     mode = str(nested(raw, "spec", "volumeMode", default="Filesystem"))
     phase = str(nested(raw, "status", "phase", default="Pending"))
-    recorded = VOLUME_NAME in annotations
+    can_be_shared = _can_be_shared(raw, mode, provisioner)
+    recorded = annotations.get(KIND, "disk") if VOLUME_NAME in annotations else ""
     volume = Volume(
         id=name_of(raw),
         size=capacity or requested,
-        kind=_kind(raw, mode, provisioner, recorded),
+        kind="shared" if recorded == "shared" or (can_be_shared and not recorded) else "disk",
         parameters=_read_parameters(annotations.get(PARAMETERS, "")) if recorded else None,
         source=_read_source(annotations.get(SOURCE, "")),
         problem="PersistentVolumeClaim on Harvester is Lost: its volume is gone" if phase == "Lost" else "",
@@ -148,6 +162,8 @@ def read_claim(raw: Mapping[str, Any]) -> Claim:
         storage_class=str(nested(raw, "spec", "storageClassName", default="")),
         provisioner=provisioner,
         volume_mode=mode,
+        volume_name=str(nested(raw, "spec", "volumeName", default="")),
+        can_be_shared=can_be_shared,
         guest_uid=annotations.get(GUEST_UID, ""),
         is_ours=labels_of(raw).get(MADE_BY_CSI) == names.DRIVER,
         is_deleting=is_deleting(raw),
@@ -167,11 +183,10 @@ def size_at(raw: Mapping[str, Any], *path: str) -> int:
     return -(-Quantity.parse(found).nanos // NANO)
 
 
-def _kind(raw: Mapping[str, Any], mode: str, provisioner: str, recorded: bool) -> VolumeKind:
-    """Shared volumes are the Go driver's: claims of Longhorn that are file systems of many."""
+def _can_be_shared(raw: Mapping[str, Any], mode: str, provisioner: str) -> bool:
+    """Longhorn's claims that are file systems of many. The Go driver made both kinds of them, and records which of neither."""
     modes = nested(raw, "spec", "accessModes", default=())
-    is_shared = mode == "Filesystem" and "ReadWriteMany" in modes and provisioner == LONGHORN
-    return "shared" if is_shared and not recorded else "disk"
+    return mode == "Filesystem" and "ReadWriteMany" in modes and provisioner == LONGHORN
 
 
 def _read_parameters(text: str) -> dict[str, str]:

@@ -98,8 +98,8 @@ class GuestNodes:
         if node_id in self._known or not self._nodes.has_synced:
             return [self._known.get(node_id, node_id)]
         of_nodes = set(found.values())
-        others = [vm for vm in self._state.nodes_with(volume_id) if vm not in of_nodes and vm != node_id]
-        return [node_id, *others]
+        having = {*self._state.nodes_with(volume_id), *self._state.nodes_sharing(volume_id)}
+        return [node_id, *sorted(having - of_nodes - {node_id})]
 
     async def list_ids(self) -> Mapping[str, str]:
         return {vm: node for node, vm in (await self._match()).items() if node != vm}

@@ -10,10 +10,15 @@ from windrow.client.informer import Informer
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
+from windrow.csi.errors import FailedPrecondition
 from windrow.csi.harvester.claims import Claim, read_claim
 from windrow.csi.harvester.disks import READY, InstanceDisks, VmDisks, read_instance, read_vm
+from windrow.csi.harvester.shared.filesystems import NAMESPACE as SHARES
+from windrow.csi.harvester.shared.filesystems import Filesystem, read_filesystem
+from windrow.csi.volumes import PermissionMissing
 from windrow.csi.waits import waits_for
-from windrow.harvester.resources import VM, VMI
+from windrow.harvester.resources import NETWORK_FILESYSTEM, VM, VMI
+from windrow.kubernetes.errors import Forbidden, NotFound
 from windrow.kubernetes.objects import version_number
 from windrow.kubernetes.resources import PVC, ObjectRef
 
@@ -32,6 +37,11 @@ class HarvesterState:
         self.instances: Informer[InstanceDisks] = Informer(
             transport, VMI, namespace, read_instance, *rest, on_state=self._wake
         )
+        # Watched from the first time on that a shared volume is asked for: many a credential may not do that.
+        self.filesystems: Informer[Filesystem] = Informer(
+            transport, NETWORK_FILESYSTEM, SHARES, read_filesystem, *rest, on_state=self._wake
+        )
+        self._has_shared = asyncio.Event()
 
     @property
     def _informers(self) -> tuple[Informer[Any], ...]:
@@ -43,6 +53,13 @@ class HarvesterState:
             for informer in self._informers:
                 group.create_task(informer.run())
                 group.create_task(self._follow(informer))
+            group.create_task(self._watch_filesystems())
+
+    async def _watch_filesystems(self) -> None:
+        await self._has_shared.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.filesystems.run())
+            group.create_task(self._follow(self.filesystems))
 
     async def _follow(self, informer: Informer[Any]) -> None:
         async for _ in informer.changes():
@@ -69,6 +86,35 @@ class HarvesterState:
                     f"the first list of {informer.kind.plural} in namespace {self.namespace} on Harvester"
                 )
                 await informer.wait_for_sync()
+
+    async def wait_for_filesystems(self) -> None:
+        """Return once the NetworkFilesystems were read. Raises PermissionMissing and FailedPrecondition where they cannot be."""
+        self._has_shared.set()
+
+        def describe_wait() -> str:
+            what = f"list {self.filesystems.kind.plural} in namespace {SHARES}"
+            if self.filesystems.has_synced:
+                return ""
+            match self.filesystems.error:
+                case Forbidden() as error:
+                    raise PermissionMissing(
+                        f"Harvester refuses to {what}: {error.message}",
+                        f"shared volumes need all rights on networkfilesystems.harvesterhci.io in namespace {SHARES}: bind "
+                        "the ClusterRole harvesterhci.io:csi-driver to the driver's ServiceAccount there, or everywhere "
+                        "(windrow addon --cluster-wide)",
+                    )
+                case NotFound() as error:
+                    raise FailedPrecondition(
+                        f"Harvester cannot {what}: {error.message}",
+                        "shared volumes need Harvester 1.4 or later",
+                    )
+            return f"the first list of networkfilesystems in namespace {SHARES} on Harvester"
+
+        await self.wait_until(describe_wait)
+
+    async def wait_for_filesystem(self, name: str, resource_version: str) -> None:
+        """As `wait_for_vm`, of the NetworkFilesystems."""
+        await self._wait_for_version(self.filesystems, NETWORK_FILESYSTEM.ref(name, SHARES), resource_version)
 
     async def wait_until(self, describe_wait: Callable[[], str]) -> None:
         """Return once there is nothing to wait for: `describe_wait` says what, "" when it is there. Looks at each change."""
@@ -115,6 +161,26 @@ class HarvesterState:
 
     def claim(self, name: str) -> Claim | None:
         return self.claims.get(PVC.ref(name, self.namespace))
+
+    def filesystem(self, name: str) -> Filesystem | None:
+        return self.filesystems.get(NETWORK_FILESYSTEM.ref(name, SHARES))
+
+    def filesystem_of(self, volume_id: str, guest_uid: str) -> Filesystem | None:
+        """By the volume's handle, where its claim is gone."""
+        return next(
+            (
+                one
+                for one in self.filesystems.values()
+                if one.volume_id == volume_id and one.guest_uid == guest_uid
+            ),
+            None,
+        )
+
+    def nodes_sharing(self, volume_id: str) -> tuple[str, ...]:
+        """The VMs that have the shared volume, in order."""
+        claim = self.claim(volume_id)
+        found = self.filesystem(claim.volume_name) if claim is not None else None
+        return found.known_nodes if found is not None else ()
 
     def nodes_with(self, claim: str) -> list[str]:
         """The VMs that have the claim, or whose instance still has it, in order."""

@@ -8,7 +8,7 @@ lack is asked for live before it is said not to exist.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from windrow.client.client import Client
@@ -27,6 +27,9 @@ from windrow.csi.harvester.disks import READY, DiskChange, read_vm
 from windrow.csi.harvester.owners import GuestCluster, require_kept, require_made_by_csi
 from windrow.csi.harvester.plugging import Plugin
 from windrow.csi.harvester.refusals import not_found_as, requesting
+from windrow.csi.harvester.shared.requests import ShareRequests
+from windrow.csi.harvester.shared.volumes import MODES as SHARED_MODES
+from windrow.csi.harvester.shared.volumes import SharedVolumes
 from windrow.csi.harvester.snapshot_requests import SnapshotRequests
 from windrow.csi.harvester.state import HarvesterState
 from windrow.csi.harvester.vm_queue import VmQueue
@@ -45,9 +48,11 @@ from windrow.csi.volumes import (
     Volume,
     VolumeExists,
     VolumeInUse,
+    VolumeKind,
     VolumeNotFound,
     VolumeRequest,
     VolumeSource,
+    WrongKind,
 )
 from windrow.csi.waits import waits_for
 from windrow.harvester.resources import VM, VMI, VOLUME_SNAPSHOT
@@ -80,8 +85,6 @@ class _Content:
 class HarvesterVolumes:
     """Implements Volumes. Its owner runs it while it is used."""
 
-    supports_shared = False
-
     def __init__(
         self, transport: Transport, options: HostOptions, clock: Clock, rng: Rng, log: logging.Logger
     ) -> None:
@@ -94,6 +97,8 @@ class HarvesterVolumes:
         self._restores = RestoreRequests(self._client, options.namespace, self._guest, self._snapshots)
         self._attached = AttachedNow(self._client, options.namespace)
         self.state = HarvesterState(transport, options.namespace, clock, rng)
+        shares = ShareRequests(self._client, self._guest, clock, rng)
+        self._shared = SharedVolumes(self._client, self.state, shares)
         self._plugin = Plugin(self._client, options.namespace, clock, log)
         self._queue = VmQueue(self._client, options.namespace, self._plugin, clock, rng)
 
@@ -136,7 +141,7 @@ class HarvesterVolumes:
             or content.storage_class
             or self._options.storage_class
         )
-        modes = await self._modes(storage_class, wanted, content.volume_mode)
+        modes = await self._shared_or_disk_modes(storage_class, wanted, content.volume_mode)
         return render_claim(name, wanted, size, storage_class, modes, self._guest.uid)
 
     async def _restore(self, name: str, wanted: VolumeRequest) -> Volume:
@@ -180,7 +185,7 @@ class HarvesterVolumes:
         if found.is_deleting:
             return Unfinished(f"{ref} on Harvester is being deleted", "repeat the same call once it is gone")
         await self._wait_to_see(ref)
-        return VolumeExists(self._seen(found))
+        return VolumeExists(await self._seen(found))
 
     async def _wait_to_see(self, ref: ObjectRef) -> None:
         """So that the next list has it."""
@@ -209,6 +214,14 @@ class HarvesterVolumes:
                 return _Content(max(claim.volume.size, MIN_BYTES), claim.storage_class, claim.volume_mode)
             case None:
                 return _Content()
+
+    async def _shared_or_disk_modes(
+        self, storage_class: str, wanted: VolumeRequest, source_mode: str
+    ) -> ClaimModes:
+        if wanted.kind == "disk":
+            return await self._modes(storage_class, wanted, source_mode)
+        await self._shared.require_class(storage_class, self._unknown_class(storage_class, wanted), wanted)
+        return SHARED_MODES
 
     async def _modes(self, storage_class: str, wanted: VolumeRequest, source_mode: str) -> ClaimModes:
         """`source_mode` is that of what the volume is made of, and is kept: its bytes mean nothing in the other; "" for none."""
@@ -239,6 +252,7 @@ class HarvesterVolumes:
         try:
             claim = await self._claims.get(volume_id)
         except VolumeNotFound:
+            await self._shared.delete_export(volume_id, None, self._guest.uid)
             if await self._restores.delete(volume_id):
                 return  # it would make the claim once more
             raise
@@ -247,6 +261,8 @@ class HarvesterVolumes:
         nodes = await self._attached.nodes_with(volume_id)
         if nodes:
             raise VolumeInUse(volume_id, nodes, "deleted")
+        if claim.volume.kind == "shared":
+            await self._shared.delete_export(volume_id, claim, self._guest.uid)
         if not claim.is_deleting:
             with requesting(f"delete {ref}"), not_found_as(ref, VolumeNotFound(volume_id)):
                 await self._client.delete(ref, uid=claim.uid)
@@ -260,24 +276,35 @@ class HarvesterVolumes:
     async def get(self, volume_id: str) -> Volume:
         claim = await self._claims.get(volume_id)
         await self.state.wait_for_sync()
-        return self._seen(claim)
+        return await self._seen(claim)
 
     async def list_volumes(self) -> Sequence[Volume]:
         await self._guest.wait_until_known()
         await self.state.wait_for_sync()
-        listed = [one for one in self.state.claims.values() if one.is_listed and not one.is_deleting]
+        listed = [
+            one
+            for one in self.state.claims.values()
+            if one.is_listed and not one.is_deleting and self._guest.owns(one.guest_uid)
+        ]
+        problem = await self._shared_problem(listed)
         nodes = self.state.nodes_ready()
-        return sorted(
-            (
-                replace(one.volume, nodes=nodes.get(one.volume.id, ()))
-                for one in listed
-                if self._guest.owns(one.guest_uid)
-            ),
-            key=lambda one: one.id,
-        )
+        return sorted((self._with_nodes(one, nodes, problem) for one in listed), key=lambda one: one.id)
 
-    def _seen(self, claim: Claim) -> Volume:
-        return replace(claim.volume, nodes=self.state.nodes_ready().get(claim.volume.id, ()))
+    async def _seen(self, claim: Claim) -> Volume:
+        problem = await self._shared_problem([claim])
+        return self._with_nodes(claim, self.state.nodes_ready(), problem)
+
+    async def _shared_problem(self, claims: Sequence[Claim]) -> str:
+        """Why it cannot be told which nodes share a volume, where one of these is shared; "" where it can."""
+        if not any(one.volume.kind == "shared" for one in claims):
+            return ""
+        return await self._shared.wait_until_readable()
+
+    def _with_nodes(self, claim: Claim, nodes: Mapping[str, tuple[str, ...]], problem: str) -> Volume:
+        disk_of = nodes.get(claim.volume.id, ())
+        if claim.volume.kind == "shared" and not disk_of:
+            return self._shared.seen(claim, problem)
+        return replace(claim.volume, nodes=disk_of)
 
     async def ensure_expanded(self, volume_id: str, wanted: SizeRange) -> Volume:
         claim = await self._claims.get(volume_id)
@@ -288,6 +315,8 @@ class HarvesterVolumes:
             )
         size = max(choose_size(wanted), claim.requested) if wanted.required > claim.volume.size else 0
         if size > claim.requested:
+            if claim.volume.kind == "shared":
+                await self._shared.require_unshared(claim, "expanded")
             await self._wait_until_bound(volume_id)
             ref = self._claims.ref(volume_id)
             change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
@@ -299,7 +328,7 @@ class HarvesterVolumes:
         if size:
             await self._wait_for_capacity(volume_id, size)
             claim = await self._claims.get(volume_id)
-        return self._seen(claim)
+        return await self._seen(claim)
 
     async def _wait_until_bound(self, volume_id: str) -> None:
         """An API server lets no other claim grow."""
@@ -330,21 +359,28 @@ class HarvesterVolumes:
 
     # --- attachments ------------------------------------------------------------------------------------------------
 
-    async def ensure_attached(self, volume_id: str, node_id: str, read_only: bool) -> Attachment:
+    async def ensure_attached(
+        self, volume_id: str, node_id: str, read_only: bool, kind: VolumeKind = "disk"
+    ) -> Attachment:
         if not is_object_name(node_id):
             raise NodeNotFound(node_id)
         claim = await self._claims.get(volume_id)
+        _require_kind(claim, kind)
+        if claim.is_deleting:
+            raise FailedPrecondition(
+                f"{self._claims.ref(volume_id)} on Harvester is being deleted", "use another volume"
+            )
+        if kind == "shared":
+            return await self._shared.publish(claim, node_id, read_only=read_only)
         if not is_volume_id(volume_id):
             raise FailedPrecondition(
                 f"{self._claims.ref(volume_id)} on Harvester cannot be a disk: the name of one has at most 63 characters "
                 "and no dot",
                 "copy it to a claim with such a name",
             )
-        if claim.is_deleting:
-            raise FailedPrecondition(
-                f"{self._claims.ref(volume_id)} on Harvester is being deleted", "use another volume"
-            )
         await self.state.wait_for_sync()
+        if claim.volume.kind == "shared":
+            await self._shared.require_unshared(claim, f"attached to {node_id} as a disk")
         await self._require_free(volume_id, node_id)
         changed = await self._queue.change(node_id, DiskChange(volume_id, "attach", read_only))
         await self.state.wait_for_vm(node_id, changed.resource_version)
@@ -452,6 +488,8 @@ class HarvesterVolumes:
         claim = self.state.claim(volume_id) or await self._claims.find(volume_id)
         if claim is not None:
             self._guest.require_own(claim.guest_uid, self._claims.ref(volume_id))
+        if claim is None or claim.volume.kind == "shared":
+            await self._shared.unpublish(volume_id, claim, node_id, self._guest.uid)
         for node in [node_id] if node_id else self.state.nodes_with(volume_id):
             await self._detach(volume_id, node)
 
@@ -498,3 +536,11 @@ class HarvesterVolumes:
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return await self._snapshots.list_all()
+
+
+def _require_kind(claim: Claim, kind: VolumeKind) -> None:
+    """Raises WrongKind. Of a claim of the Go driver that can be shared it is not known whether it is; both are taken then."""
+    if kind == "shared" and claim.volume.kind != "shared":
+        raise WrongKind(claim.volume.id, "disk")
+    if kind == "disk" and claim.volume.kind == "shared" and claim.has_record:
+        raise WrongKind(claim.volume.id, "shared")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from windrow.core.clock import Clock, sleep
 from windrow.csi import errors
-from windrow.csi.mounts import filesystems, paths, syscalls
+from windrow.csi.mounts import filesystems, paths, shares, syscalls
 from windrow.csi.mounts.commands import BlockingCalls, Finished, run_command
 from windrow.csi.mounts.device_events import wait_for_device
 from windrow.csi.mounts.devices import Device, DeviceTree
@@ -41,6 +41,7 @@ from windrow.csi.mounts.port import (
     FilesystemMount,
     ForeignFilesystem,
     MountConflict,
+    NetworkShare,
     NotMounted,
     PublishedElsewhere,
     ToolFailed,
@@ -57,6 +58,8 @@ _SYSCALL_TIMEOUT = timedelta(seconds=60)
 _MAKE_TIMEOUT = timedelta(minutes=15)
 _CHECK_TIMEOUT = timedelta(hours=1)
 _GROW_TIMEOUT = timedelta(minutes=15)
+# mount.nfs tries for two minutes where the server does not answer.
+_SHARE_TIMEOUT = timedelta(minutes=3)
 # udev holds the lock for milliseconds.
 _LOCK_DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
 _MAX_STACKED = 64
@@ -68,7 +71,8 @@ _WIPE_HINT = "if the volume holds nothing of value, run `wipefs --all` and `blkd
 class LinuxMounts:
     """`folder` keeps the records of filesystems that are being made; it has to outlive the process, not the node.
 
-    `device_timeout` is how long a disk may take to appear after Harvester has reported it as attached.
+    `device_timeout` is how long a disk may take to appear after Harvester has reported it as attached. `share_type` is the
+    filesystem of shared volumes, another one for tests on a kernel without NFS.
     """
 
     def __init__(
@@ -77,7 +81,9 @@ class LinuxMounts:
         folder: Path,
         devices: DeviceTree | None = None,
         device_timeout: timedelta = DEVICE_TIMEOUT,
+        share_type: str = "nfs",
     ) -> None:
+        self._share_type = share_type
         self._clock = clock
         self._device_timeout = device_timeout
         self._records = FormattingRecords(folder)
@@ -126,6 +132,59 @@ class LinuxMounts:
         finally:
             self._paths.discard(path)
 
+    async def stage_share(self, share: NetworkShare, path: str, mount: FilesystemMount) -> None:
+        shares.check_share(share)
+        path = paths.resolve(path)
+        command = shares.mount_command(share, path, mount, self._share_type)
+        with self._claimed(path):
+            await self._stage_share(share, path, _options_of(mount), command)
+
+    async def _stage_share(
+        self, share: NetworkShare, path: str, options: MountOptions, command: Sequence[str]
+    ) -> None:
+        await self._unmount_moved(share, path)
+        if find_mount(self._mounts(), path) is None:
+            paths.ensure_directory(path)
+            paths.refuse_link(path)
+            made = await run_command(self._clock, command, _SHARE_TIMEOUT)
+            if made.code != 0:
+                raise ToolFailed(
+                    f"cannot mount {shares.source_of(share)} at {path}: {made.reason}",
+                    "the driver's image needs the NFS client (mount.nfs), its pod the network of the node (hostNetwork), and the "
+                    "node a way to this address",
+                )
+        mounted = find_mount(self._mounts(), path)
+        if mounted is None or not self._is_share(mounted) or mounted.source != shares.source_of(share):
+            raise MountConflict(
+                f"{path} has {mounted.source if mounted else 'nothing'} mounted, not {shares.source_of(share)} of volume "
+                f"{share.volume_id}",
+                "unmount it on the node",
+            )
+        _expect_mode(mounted, options, path)
+
+    async def _unmount_moved(self, share: NetworkShare, path: str) -> None:
+        """Harvester may serve the volume at another address by now; from the old one nothing is read any more."""
+        mounts = self._mounts()
+        mounted = find_mount(mounts, path)
+        if mounted is None or not self._is_share(mounted) or mounted.source == shares.source_of(share):
+            return
+        if not shares.is_same_export(mounted, share):
+            return
+        same = [one for one in mounts if one.device == mounted.device]
+        _expect_nowhere_else(f"volume {share.volume_id}, served at {share.server} now,", same, path)
+        await self._unmount_all(path)
+
+    async def publish_share(
+        self, share: NetworkShare, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
+    ) -> None:
+        await self.stage_share(share, staging, mount)
+        staging = paths.resolve(staging)
+        await self._calls.read(f"statfs {staging}", STATS_TIMEOUT, lambda: os.statvfs(staging))
+        await self._publish(share.volume_id, staging, target, read_only=read_only or mount.read_only)
+
+    def _is_share(self, mounted: Mount) -> bool:
+        return mounted.fs_type.startswith(self._share_type)
+
     async def unstage(self, path: str) -> None:
         path = paths.resolve(path)
         mounts = self._mounts()
@@ -148,15 +207,20 @@ class LinuxMounts:
         exclusive: bool = False,
     ) -> None:
         await self.stage(volume, staging, mount)
+        read_only = read_only or mount.read_only
+        await self._publish(volume.volume_id, staging, target, read_only=read_only, exclusive=exclusive)
+
+    async def _publish(
+        self, volume_id: str, staging: str, target: str, *, read_only: bool, exclusive: bool = False
+    ) -> None:
         staging, target = paths.resolve(staging), paths.resolve(target)
         mounts = self._mounts()
         staged, mounted = find_mount(mounts, staging), find_mount(mounts, target)
         if staged is None:
             raise DeviceBusy(f"{staging} was unmounted meanwhile", "repeat the same call")
-        read_only = read_only or mount.read_only
         if exclusive:
             same = [one for one in mounts if one.device == staged.device]
-            _expect_nowhere_else(f"volume {volume.volume_id}", same, staging, target)
+            _expect_nowhere_else(f"volume {volume_id}", same, staging, target)
         if mounted is None:
             paths.ensure_directory(target)
             with self._claimed(target):
@@ -164,7 +228,7 @@ class LinuxMounts:
             return
         if (mounted.device, mounted.root) != (staged.device, staged.root):
             raise MountConflict(
-                f"{target} has {mounted.source} mounted, not volume {volume.volume_id}",
+                f"{target} has {mounted.source} mounted, not volume {volume_id}",
                 "unmount it on the node",
             )
         await self._settle_mode(target, mounted, read_only=read_only or staged.read_only)
@@ -494,7 +558,7 @@ class LinuxMounts:
             mounted = find_mount(self._mounts(), path)
             if mounted is None:
                 return
-            if not _is_volume(path, mounted):
+            if not (_is_volume(path, mounted) or self._is_share(mounted)):
                 raise UnsafePath(
                     f"{path} has {mounted.fs_type} mounted, which is no volume",
                     "unmount it on the node, if it may go",

@@ -71,6 +71,12 @@ def ensure_directory(path: str) -> None:
                 raise UnsafePath(f"{path} exists and is no directory", "remove it") from None
 
 
+def refuse_link(path: str) -> None:
+    """Raises UnsafePath for a symbolic link: a program that is given the path would follow it."""
+    if os.path.islink(path):
+        raise UnsafePath(f"{path} is a symbolic link", "remove it")
+
+
 def ensure_file(path: str) -> None:
     """An empty file at `path`. Raises UnsafePath where something else is there."""
     with _usable(path):

@@ -78,6 +78,16 @@ class VolumeDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkShare:
+    """By what a shared volume is reached: the address of its NFS server, what that exports, and options as in fstab."""
+
+    volume_id: str
+    server: str
+    export: str
+    options: str
+
+
+@dataclass(frozen=True, slots=True)
 class FilesystemMount:
     """How a filesystem is to be mounted.
 
@@ -122,6 +132,20 @@ class Mounts(Protocol):
         writable mount of ext3 and ext4. Raises DeviceNotFound, DeviceMismatch, DeviceBusy, ForeignFilesystem,
         DamagedFilesystem, MountConflict, UnsafePath, InvalidArgument for flags, ToolFailed.
         """
+        ...
+
+    async def stage_share(self, share: NetworkShare, path: str, mount: FilesystemMount) -> None:
+        """Mount the shared volume at `path`; `fs_type` has no meaning for it.
+
+        What is mounted there from an address that the server no longer has is mounted anew, where no pod has it. Raises
+        InvalidArgument for the share and for flags, MountConflict, PublishedElsewhere, UnsafePath, ToolFailed.
+        """
+        ...
+
+    async def publish_share(
+        self, share: NetworkShare, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
+    ) -> None:
+        """As `publish`, of a shared volume. Raises NotAnswering where its server does not answer."""
         ...
 
     async def unstage(self, path: str) -> None:

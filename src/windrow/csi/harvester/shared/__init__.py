@@ -1,0 +1,1 @@
+"""Volumes that several machines mount over the network: NetworkFilesystems of Harvester."""
