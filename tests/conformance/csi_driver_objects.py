@@ -37,7 +37,10 @@ FILES = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a003"
 REFUSED = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a004"
 COPY = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a005"
 MISSING = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a009"
+FROM_BACKUP = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a006"
 SNAPSHOT = "snapshot-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a011"
+BACKUP = "snapshot-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a012"
+BACKUP_HANDLE = f"backup:{NAMESPACE}/{BACKUP}"
 
 _UID = "0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a0[01][0-9]"
 _MODES = csi.VolumeCapability.AccessMode
@@ -45,7 +48,7 @@ _MODES = csi.VolumeCapability.AccessMode
 NOT_COMPARED = re.compile(
     r"\.metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields|deletionTimestamp"
     r"|deletionGracePeriodSeconds)\b|\.spec\.volumeName\b|boundVolumeSnapshotContentName|creation_?[tT]ime|guest-uid"
-    r"|vendor_version|\.hotplugVolume\."
+    r"|\.ownerReferences\[\d+\]\.uid|\.status\.handle|vendor_version|\.hotplugVolume\."
 )
 
 
@@ -84,6 +87,10 @@ def expand(volume: str = VOLUME, size: int = 2 * GIB, **more: Any) -> csi.Contro
 
 def snapshot(name: str = SNAPSHOT, volume: str = VOLUME, **more: Any) -> csi.CreateSnapshotRequest:
     return csi.CreateSnapshotRequest(name=name, source_volume_id=volume, **more)
+
+
+def backup() -> csi.CreateSnapshotRequest:
+    return snapshot(BACKUP, parameters={"type": "backup"})
 
 
 def of_snapshot(snapshot_id: str = SNAPSHOT) -> csi.VolumeContentSource:
@@ -150,15 +157,26 @@ CALLS: Mapping[str, Message] = {
     "get snapshot": csi.GetSnapshotRequest(snapshot_id=SNAPSHOT),
     "restore": create(RESTORED, 2 * GIB, volume_content_source=of_snapshot()),
     "restore of what is missing": create(MISSING, 2 * GIB, volume_content_source=of_snapshot("missing")),
+    "back up": backup(),
+    "back up again": backup(),
+    "list snapshots and backups": csi.ListSnapshotsRequest(),
+    "list a snapshot": csi.ListSnapshotsRequest(snapshot_id=SNAPSHOT),
+    "restore a backup": create(FROM_BACKUP, 3 * GIB, volume_content_source=of_snapshot(BACKUP_HANDLE)),
+    "restore what was never backed up": create(
+        MISSING, 2 * GIB, volume_content_source=of_snapshot("backup:default/no")
+    ),
     "detach": unpublish(),
     "detach again": unpublish(),
     "detach without node": unpublish(node=""),
     "delete snapshot": csi.DeleteSnapshotRequest(snapshot_id=SNAPSHOT),
     "delete snapshot again": csi.DeleteSnapshotRequest(snapshot_id=SNAPSHOT),
+    "delete backup": csi.DeleteSnapshotRequest(snapshot_id=BACKUP_HANDLE),
+    "delete backup again": csi.DeleteSnapshotRequest(snapshot_id=BACKUP_HANDLE),
     "delete": delete(),
     "delete again": delete(),
     "detach what is gone": unpublish(),
     "delete the restored": delete(RESTORED),
+    "delete what was backed up": delete(FROM_BACKUP),
     "delete the file system": delete(FILES),
     "create without access mode": create(
         REFUSED, volume_capabilities=[csi.VolumeCapability(mount=csi.VolumeCapability.MountVolume())]
@@ -176,7 +194,7 @@ class Outcome:
 def differences(go: Outcome, ours: Outcome) -> Iterator[Difference]:
     """What only one of them answers to a refused call goes without saying."""
     found = list(field_differences(dict(go.fields), dict(ours.fields)))
-    whole = {field for field, *_ in found if field in ("claim", "disk", "snapshot")}
+    whole = {field for field, *_ in found if field in ("claim", "disk", "snapshot", "backup", "restore")}
     refused = any(field == "codes" for field, *_ in found) and not all(
         one.fields["codes"].endswith("OK") for one in (go, ours)
     )
@@ -198,7 +216,10 @@ class Observed:
         """What has changed of these objects, once nothing of them is under way."""
         found = await self._settled(volume, snapshot_name)
         changed: dict[str, str] = {}
-        for title, name in (("claim", volume), ("disk", volume), ("snapshot", snapshot_name)):
+        names = dict.fromkeys(("claim", "disk", "restore"), volume) | dict.fromkeys(
+            ("snapshot", "backup"), snapshot_name
+        )
+        for title, name in names.items():
             before, now = self._seen.get(f"{title}/{name}", {}), found[title]
             self._seen[f"{title}/{name}"] = now
             if before and not now:
@@ -222,9 +243,17 @@ class Observed:
 
     async def _read(self, volume: str, snapshot_name: str) -> dict[str, Raw]:
         api = self._host.api
-        claim = await api.find(PVC.ref(volume, NAMESPACE)) if volume else None
-        shot = await api.find(kinds.SNAPSHOT.ref(snapshot_name, NAMESPACE)) if snapshot_name else None
-        return {"claim": claim or {}, "snapshot": shot or {}, "disk": await self._disk(volume)}
+        wanted = {
+            "claim": (PVC, volume),
+            "restore": (kinds.REMOTE_RESTORE, volume),
+            "snapshot": (kinds.SNAPSHOT, snapshot_name),
+            "backup": (kinds.REMOTE_BACKUP, snapshot_name),
+        }
+        found = {
+            title: await api.find(kind.ref(name, NAMESPACE)) or {} if name else {}
+            for title, (kind, name) in wanted.items()
+        }
+        return {**found, "disk": await self._disk(volume)}
 
     async def _disk(self, volume: str) -> Raw:
         vm = await self._host.api.get(kinds.VM.ref(NODE, NAMESPACE))
@@ -253,7 +282,10 @@ def _is_settled(raws: Mapping[str, Raw]) -> bool:
         not disk or disk["status"].get("phase") == "Ready"
     )
     is_bound = not claim or (nested(claim, "status", "phase") == "Bound" and grown)
-    return is_bound and is_plugged and (not shot or bool(nested(shot, "status", "readyToUse")))
+    is_done = all(
+        not raws[title] or nested(raws[title], "status", "success") for title in ("backup", "restore")
+    )
+    return is_bound and is_plugged and is_done and (not shot or bool(nested(shot, "status", "readyToUse")))
 
 
 def _fields(title: str, raw: Raw) -> dict[str, str]:
@@ -292,13 +324,14 @@ def _volume_of(request: Message) -> str:
 def _snapshot_of(request: Message) -> str:
     if isinstance(request, csi.CreateSnapshotRequest):
         return request.name
-    return str(getattr(request, "snapshot_id", ""))
+    return str(getattr(request, "snapshot_id", "")).removeprefix(f"backup:{NAMESPACE}/")
 
 
 def _answer_fields(answer: Message | None) -> dict[str, str]:
     if answer is None:
         return {}
     found = MessageToDict(answer, preserving_proto_field_name=True)
+    found["entries"] = sorted(found.get("entries", []), key=json.dumps)
     offered = {f"offers {_leaf(one)}": "yes" for one in found.pop("capabilities", [])}
     return offered | {
         path: _general(path, text)

@@ -8,9 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.conformance.cloud_provider_rig import Host, a_host, our_guest
+from tests.conformance.cloud_provider_rig import Host, a_host, eventually, our_guest
 from tests.conformance.csi_driver_objects import (
+    BACKUP,
+    BACKUP_HANDLE,
     DOCUMENT,
+    FROM_BACKUP,
     GIB,
     HEADING,
     NAMESPACE,
@@ -19,6 +22,7 @@ from tests.conformance.csi_driver_objects import (
     RESTORED,
     SNAPSHOT,
     VOLUME,
+    backup,
     create,
     delete,
     differences,
@@ -59,11 +63,13 @@ def test_every_difference_has_a_reason() -> None:
 
 
 @asynccontextmanager
-async def both(tmp_path: Path, *, go_first: bool) -> AsyncIterator[tuple[Host, Driver, Driver]]:
+async def both(
+    tmp_path: Path, *, go_first: bool, version: str = "v1.8.2"
+) -> AsyncIterator[tuple[Host, Driver, Driver]]:
     """One Harvester with two machines, and two drivers on it: who makes, and who uses."""
     programs = [real_program(GO_DRIVER), our_program()]
     first, second = programs if go_first else reversed(programs)
-    async with a_host() as host, our_guest() as guest:
+    async with a_host(version=version) as host, our_guest() as guest:
         for name in (NODE, OTHER_NODE):
             await host.make_vm(name)
         configs = (host.kubeconfig, guest.kubeconfig, NODE)
@@ -92,9 +98,13 @@ async def claim_of(host: Host, volume: str = VOLUME) -> Raw | None:
     return await host.api.find(PVC.ref(volume, NAMESPACE))
 
 
+@pytest.mark.parametrize("version", ["v1.7.1", "v1.8.2"])
 @pytest.mark.parametrize("go_first", [True, False], ids=["of the Go driver", "of ours"])
-async def test_a_volume_is_used_and_deleted_by_the_other_driver(tmp_path: Path, go_first: bool) -> None:
-    async with both(tmp_path, go_first=go_first) as (host, maker, user):
+async def test_a_volume_is_used_and_deleted_by_the_other_driver(
+    tmp_path: Path, go_first: bool, version: str
+) -> None:
+    """Before 1.8 volumes are plugged in by a subresource, and Harvester sets what else the disk has."""
+    async with both(tmp_path, go_first=go_first, version=version) as (host, maker, user):
         await maker.done(create())
         await maker.done(publish())
         attached = await disks_of(host)
@@ -149,3 +159,37 @@ async def test_a_snapshot_is_listed_restored_and_deleted_by_the_other_driver(
         for volume in (VOLUME, RESTORED):
             await user.done(delete(volume))
             assert await claim_of(host, volume) is None
+
+
+@pytest.mark.parametrize("go_first", [True, False], ids=["of the Go driver", "of ours"])
+async def test_a_backup_is_listed_restored_and_deleted_by_the_other_driver(
+    tmp_path: Path, go_first: bool
+) -> None:
+    async with both(tmp_path, go_first=go_first) as (host, maker, user):
+        await maker.done(create())
+        await maker.done(backup(), is_snapshot_ready)
+
+        listed = await user.done(csi.ListSnapshotsRequest(snapshot_id=BACKUP_HANDLE))
+        assert isinstance(listed, csi.ListSnapshotsResponse)
+        assert [one.snapshot.snapshot_id for one in listed.entries] == [BACKUP_HANDLE]
+
+        await user.done(create(FROM_BACKUP, volume_content_source=of_snapshot(BACKUP_HANDLE)))
+        await maker.done(publish(FROM_BACKUP))
+        assert await disks_of(host) == [f"{FROM_BACKUP}: Ready"]
+        await user.done(unpublish(FROM_BACKUP))
+
+        await user.done(csi.DeleteSnapshotRequest(snapshot_id=BACKUP_HANDLE))
+        assert await host.api.find(kinds.REMOTE_BACKUP.ref(BACKUP, NAMESPACE)) is None
+        for volume in (VOLUME, FROM_BACKUP):
+            await maker.done(delete(volume))
+            await eventually_gone(host, volume)
+
+
+async def eventually_gone(host: Host, volume: str) -> None:
+    """A claim that a restore owns is deleted after it."""
+
+    async def is_gone() -> bool:
+        restore = await host.api.find(kinds.REMOTE_RESTORE.ref(volume, NAMESPACE))
+        return restore is None and await claim_of(host, volume) is None
+
+    await eventually(is_gone, f"claim {volume} is gone")
