@@ -33,6 +33,8 @@ ALWAYS = {
     "stopped-machine-started",
     "service-after-stop",
     "pool-scaled-up",
+    "volume-bound",
+    "volume-gone",
     "service-gone",
     "cluster-deleted",
     "nothing-left",

@@ -21,6 +21,7 @@ from windrow.demo.service_scenarios import (
     pick_machine_under_service,
     wait_for_service,
 )
+from windrow.demo.volume_scenarios import create_volume, delete_volume
 from windrow.demo.waiting import Objects, WaitTimedOut
 from windrow.harvester.resources import VM, VM_ACTIONS, VMI
 from windrow.kubernetes.conditions import is_true
@@ -35,10 +36,10 @@ LAST_MEMBER = "replacement skipped: last etcd member"
 
 
 def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Scenario]:
-    """The scenarios that these pools allow, in order. With `keep` the Service is not deleted."""
+    """The scenarios that these pools allow, in order. With `keep` Service and volume are not deleted."""
     members = sum(pool.quantity for pool in pools if pool.etcd)
     workers = next((pool for pool in pools if pool.is_worker_only and pool.quantity), None)
-    scenarios: list[Scenario] = [check_nodes, create_service]
+    scenarios: list[Scenario] = [check_nodes, create_service, create_volume]
     if workers:
         scenarios.append(lambda cluster: lose_worker(cluster, workers))
     scenarios.append(stop_last_member if members == 1 else stop_machine)
@@ -49,7 +50,7 @@ def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Sce
     if workers:
         scenarios.append(lambda cluster: scale_down(cluster, growing))
     if not keep:
-        scenarios.append(delete_service)
+        scenarios += [delete_volume, delete_service]
     return scenarios
 
 
@@ -72,7 +73,12 @@ def list_skipped(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Skipp
             "etcd-members",
         )
     if keep:
-        reasons["with --keep the cluster goes on"] = ("service-gone", "cluster-deleted", "nothing-left")
+        reasons["with --keep the cluster goes on"] = (
+            "volume-gone",
+            "service-gone",
+            "cluster-deleted",
+            "nothing-left",
+        )
     return [SkippedCheck(name, why) for why, names in reasons.items() for name in names]
 
 
