@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
@@ -40,6 +40,9 @@ from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
 from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
+
+if TYPE_CHECKING:
+    from windrow.emulator.guest_cluster.node_volumes import VolumeManager
 
 _LEAF_DAYS = 365
 
@@ -137,6 +140,10 @@ class GuestCluster:
         self.releases: dict[str, ChartRelease] = {}  # by the chart whose program it runs
         self.helm_specs: dict[Key, Raw] = {}  # the spec with which each HelmChart was installed
         self.csi = RegisteredDrivers(on_change=self.changed.notify)
+        self.volume_managers: dict[str, VolumeManager] = {}  # of the kubelets that run, by node
+        self.on_pod_volumes: Callable[[Key], None] = (
+            _ignore  # called with a pod whose volumes are mounted, or gone
+        )
         self.leader_lock = asyncio.Lock()
         self.vip_settings: KubeVipSettings | None = None  # set once its chart is deployed
         self.vip_changed = Notifier()
@@ -253,6 +260,10 @@ class GuestCluster:
             _nth_range(ip_network(text, strict=False), self._pod_ranges - 1)
             for text in self.critical["cluster-cidr"].split(",")
         ]
+
+
+def _ignore(_: Key) -> None:
+    return None
 
 
 def read_service_ranges(settings: Settings) -> ServiceRanges:

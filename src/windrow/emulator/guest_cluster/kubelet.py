@@ -18,6 +18,7 @@ from windrow.core.formats.json import dumps
 from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, GuestCluster, Heartbeat, MountFailed
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
+from windrow.emulator.guest_cluster.node_volumes import VolumeManager
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
 from windrow.emulator.guest_os.notifier import result_unless
@@ -162,14 +163,18 @@ class Kubelet:
         await self.cluster.wait_usable()
         await self._register()
         started = self.guest.monotonic()
+        volumes = self.cluster.volume_managers[self.name] = VolumeManager(self.guest, self.cluster, self.name)
         self.cluster.heartbeats[self.name] = Heartbeat(True, started)
         self.cluster.changed.notify()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._renew_lease())
                 group.create_task(self._become_ready())
+                group.create_task(volumes.run())
                 await self._run_pods(group)
         finally:
+            if self.cluster.volume_managers.get(self.name) is volumes:
+                del self.cluster.volume_managers[self.name]
             self.cluster.heartbeats[self.name] = Heartbeat(False, self._last_heartbeat(started))
             self.cluster.changed.notify()
 

@@ -69,6 +69,9 @@ class GuestDelays:
     pod_stop: float = 1.0
     pod_run: float = 2.0
 
+    # The attach-detach controller waits so long for a node that does not unmount (Kubernetes' maxWaitForUnmountDuration).
+    force_detach: float = 360.0
+
     # kube-vip: binds an address, announces it by ARP and writes the Service twice; DHCP needs an interface and four
     # messages first (our estimates), and is given up after eight requests in 127 s. The leader's lease is kube-vip's
     # default: 15 s, lost after 10 s without API. Leases of DHCP are renewed after half of an hour's lease (our estimate).

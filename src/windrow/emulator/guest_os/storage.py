@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from windrow.emulator.guest_cluster.csi.port import CsiCall, CsiFailed
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk
@@ -53,6 +54,7 @@ class NodeStorage:
         self.list_disks = list_disks
         self.mounts = MountTable()
         self.changed = changed
+        self.kubelet_volumes: dict[str, Any] = {}  # what the kubelet finds mounted when it is started again
         self._sockets: dict[str, CsiCall] = {}
 
     def listen(self, path: str, call: CsiCall) -> None:

@@ -68,8 +68,13 @@ def matches_node(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = nested(spec, "affinity", "nodeAffinity", required, "nodeSelectorTerms")
     return (spec.get("nodeSelector") or {}).items() <= labels.items() and (
-        not terms or any(_matches_term(term, labels) for term in terms)
+        not terms or matches_terms(terms, labels)
     )
+
+
+def matches_terms(terms: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels matches any of the node selector's terms."""
+    return any(_matches_term(term, labels) for term in terms)
 
 
 def node_preference(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:

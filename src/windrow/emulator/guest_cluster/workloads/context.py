@@ -11,6 +11,7 @@ from windrow.core.work_queue import WorkQueue
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.kubernetes.errors import AlreadyExists, KubeError, NotFound
@@ -29,6 +30,7 @@ class ControllerContext:
         self.queue: WorkQueue[tuple[ApiResource, Key]] = WorkQueue(guest.host.clock)
         self._client = AdminClient(self.client())
         self.informers = {kind: MutationCache(self._client, kind) for kind in kinds}
+        self.events = EventRecorder(self._client, guest.host.clock, guest.host.rng)
 
     @property
     def toleration_s(self) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.csi.kinds import PV
+from windrow.emulator.guest_cluster.workloads.attach_detach import AttachDetachController
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.daemon_sets import DaemonSetController
 from windrow.emulator.guest_cluster.workloads.deployments import DeploymentController
@@ -20,6 +22,7 @@ from windrow.emulator.guest_cluster.workloads.jobs import JobController
 from windrow.emulator.guest_cluster.workloads.pods import PodController
 from windrow.emulator.guest_cluster.workloads.replica_sets import ReplicaSetController
 from windrow.emulator.guest_cluster.workloads.stateful_sets import StatefulSetController
+from windrow.emulator.guest_cluster.workloads.volume_binding import VOLUME_KINDS, claims_of
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.informer import start_informers
 from windrow.emulator.kit.listers import Key, key_of
@@ -43,6 +46,8 @@ from windrow.kubernetes.resources import (
 # Reconciled, and watched even where there is nothing to do.
 _ALWAYS_WATCHED = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, REPLICA_SET, POD, SERVICE)
 _WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE, CONTROLLER_REVISION, PVC)
+# Watched once a pod mounts a claim.
+_WATCHED_FOR_VOLUMES = tuple(kind for kind in VOLUME_KINDS if kind != PVC)
 
 
 async def run_controller_manager(guest: GuestOS, cluster: GuestCluster) -> None:
@@ -61,8 +66,11 @@ class WorkloadControllers:
 
     def __init__(self, guest: GuestOS, cluster: GuestCluster) -> None:
         self._cluster = cluster
-        self._context = ControllerContext(guest, cluster, (*_ALWAYS_WATCHED, *_WATCHED_ON_DEMAND))
+        self._context = ControllerContext(
+            guest, cluster, (*_ALWAYS_WATCHED, *_WATCHED_ON_DEMAND, *_WATCHED_FOR_VOLUMES)
+        )
         self._has_work = asyncio.Event()  # set once an object needs nodes and slices
+        self._mounts_claims = asyncio.Event()  # set once a pod does
         # An object is queued before the owners and Services that depend on it.
         for kind in _ALWAYS_WATCHED:
             self._context.informers[kind].add_event_handler(partial(self._on_change, kind))
@@ -74,6 +82,7 @@ class WorkloadControllers:
             JOB: JobController(self._context).reconcile,
             REPLICA_SET: ReplicaSetController(self._context).reconcile,
             POD: self._pods.reconcile,
+            PV: AttachDetachController(self._context).reconcile,
             SERVICE: EndpointSliceController(self._context).reconcile,
         }
 
@@ -83,16 +92,26 @@ class WorkloadControllers:
             await start_informers(group, (informers[kind] for kind in _ALWAYS_WATCHED))
             await self._has_work.wait()
             await start_informers(group, (informers[kind] for kind in _WATCHED_ON_DEMAND))
+            await self._watch_volumes(group)
             group.create_task(self._pods.watch_heartbeats())
             while True:
                 kind, key = await self._context.queue.get()
                 await self._cluster.wait_usable()
+                await self._watch_volumes(group)
                 await self._reconcilers[kind](key)
                 self._context.queue.done((kind, key))
+
+    async def _watch_volumes(self, group: asyncio.TaskGroup) -> None:
+        """Start what volumes need before the first pod that mounts a claim is reconciled."""
+        informers = [self._context.informers[kind] for kind in _WATCHED_FOR_VOLUMES]
+        if self._mounts_claims.is_set() and not informers[0].has_synced.is_set():
+            await start_informers(group, informers)
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
         key = key_of(raw)
         self._context.queue.add((kind, key))
+        if kind == POD and claims_of(raw):
+            self._mounts_claims.set()
         live = self._context.informers[kind].get(key)
         if kind != SERVICE or (live is not None and has_selector(live)):
             self._has_work.set()

@@ -43,11 +43,27 @@ class PodState:
     kubelet_alive: bool  # the kubelet of its node
     tainted_since: Mapping[str, timedelta]  # since when, by taint key
     timings: PodTimings
+    is_mounted: bool = True  # whether all volumes that it needs are
+    has_mounts: bool = False  # whether any volume still is
 
 
 @dataclass(frozen=True, slots=True)
 class BindPod:
     because: str = "it has no node"
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitVolumes:
+    """Write that its containers are being created."""
+
+    because: str = "its volumes are not mounted"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseVolumes:
+    """Let the kubelet unmount its volumes."""
+
+    because: str = "its containers have ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +100,7 @@ class WaitUntil:
     because: str
 
 
-Step = BindPod | StartPod | SetPodReady | EndPod | DeletePod | WaitUntil
+Step = BindPod | AwaitVolumes | ReleaseVolumes | StartPod | SetPodReady | EndPod | DeletePod | WaitUntil
 
 
 def is_ready(pod: Raw) -> bool:
@@ -100,23 +116,23 @@ def is_active(pod: Raw) -> bool:
     return not is_deleting(pod) and not is_final(pod)
 
 
-def stage_of(pod: Raw, *, alive: bool) -> str:
+def stage_of(pod: Raw, *, alive: bool, is_mounted: bool = True) -> str:
     """The stage from whose beginning its delays count."""
     if is_deleting(pod):
         return f"terminating {alive}"
     if nested(pod, "status", "phase") == "Running":
         return "ready" if is_ready(pod) else f"running {alive}"
-    return f"starting {alive}" if nested(pod, "spec", "nodeName") else "unplaced"
+    return f"starting {alive} {is_mounted}" if nested(pod, "spec", "nodeName") else "unplaced"
 
 
 def plan_pod(pod: Raw, state: PodState) -> list[Step]:
     """The steps that are due for the pod: at most one action and one wait."""
     node = nested(pod, "spec", "nodeName", default="")
     if is_final(pod) and not is_deleting(pod):
-        return []
+        return [ReleaseVolumes()] if state.has_mounts else []
     if is_deleting(pod):
         is_left = pod["metadata"].get("deletionGracePeriodSeconds") == 0  # to who holds it by a finalizer
-        return [] if is_left else _plan_termination(state, node)
+        return [] if is_left else _plan_termination(pod, state, node)
     if not node:
         return [BindPod()]
     if state.node is None:
@@ -128,13 +144,16 @@ def plan_pod(pod: Raw, state: PodState) -> list[Step]:
     return [*steps, evicted] if evicted is not None else steps
 
 
-def _plan_termination(state: PodState, node: str) -> list[Step]:
+def _plan_termination(pod: Raw, state: PodState, node: str) -> list[Step]:
     if not node or state.node is None:
         return [DeletePod(at_once=True, because="no kubelet runs it")]
     if not state.kubelet_alive:
         return []
     due = state.since + state.timings.stop
     ended = "its containers have ended"
+    has_ended = is_final(pod) or state.now >= due
+    if has_ended and state.has_mounts:
+        return [ReleaseVolumes()]
     return [DeletePod(at_once=True, because=ended) if state.now >= due else WaitUntil(due, ended)]
 
 
@@ -144,6 +163,8 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
     if nested(pod, "status", "phase") != "Running":
         if not state.kubelet_alive:
             return []
+        if not state.is_mounted:
+            return [AwaitVolumes()]
         due = state.since + state.timings.start
         return [StartPod("its containers run") if state.now >= due else WaitUntil(due, "containers start")]
     if ready and not healthy:
@@ -205,6 +226,42 @@ def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
         "containerStatuses": [
             _render_container(pod, one, at) for one in nested(pod, "spec", "containers", default=[])
         ],
+    }
+
+
+def render_creating(pod: Raw, node: Raw, now: datetime) -> Raw:
+    """The status of a pod whose containers wait for its volumes."""
+    at, host = format_time(now), internal_address(node)
+    words = {
+        "PodReadyToStartContainers": False,
+        "Initialized": True,
+        "Ready": False,
+        "ContainersReady": False,
+    }
+    status = pod.get("status") or {}
+    known = [one for one in status.get("conditions") or () if one["type"] not in words]
+    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    containers = [
+        {
+            "name": one["name"],
+            "image": one.get("image", ""),
+            "imageID": "",
+            "ready": False,
+            "started": False,
+            "restartCount": 0,
+            "state": waiting,
+            "lastState": {},
+        }
+        for one in nested(pod, "spec", "containers", default=[])
+    ]
+    return {
+        **status,
+        "phase": "Pending",
+        "hostIP": host,
+        "hostIPs": [{"ip": host}],
+        "startTime": at,
+        "conditions": [*(_condition(word, holds, at) for word, holds in words.items()), *known],
+        "containerStatuses": containers,
     }
 
 

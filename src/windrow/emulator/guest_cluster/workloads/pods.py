@@ -9,21 +9,25 @@ from datetime import timedelta
 
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
+    AwaitVolumes,
     BindPod,
     DeletePod,
     EndPod,
     PodState,
     PodTimings,
+    ReleaseVolumes,
     SetPodReady,
     StartPod,
     WaitUntil,
     internal_address,
     plan_pod,
+    render_creating,
     render_ended,
     render_readiness,
     render_running,
     stage_of,
 )
+from windrow.emulator.guest_cluster.workloads.pod_volumes import PodVolumes
 from windrow.emulator.guest_cluster.workloads.scheduler import Scheduler
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, name_of, nested, uid_of
@@ -62,6 +66,8 @@ class PodController:
         self._stages: dict[Key, tuple[str, str, timedelta]] = {}
         self._tainted_since: dict[str, dict[str, timedelta]] = {}
         self._alive: frozenset[str] = frozenset()
+        self._volumes = PodVolumes(context)
+        context.cluster.on_pod_volumes = lambda key: context.queue.add((POD, key))
         context.informers[NODE].add_event_handler(self._on_node)
 
     async def reconcile(self, key: Key) -> None:
@@ -69,12 +75,18 @@ class PodController:
         pod = context.informers[POD].get(key)
         if pod is None:
             self._stages.pop(key, None)
+            self._volumes.forget(key)
             return
         node = context.informers[NODE].get(("", _node_of(pod)))
         for step in plan_pod(pod, self._observe(key, pod, node)):
             match step:
                 case BindPod():
                     await self._scheduler.schedule(pod)
+                case AwaitVolumes() if node is not None:
+                    if not nested(pod, "status", "containerStatuses"):
+                        await context.update_status(POD, pod, render_creating(pod, node, context.now()))
+                case ReleaseVolumes():
+                    self._volumes.release(pod)
                 case StartPod() if node is not None:
                     address = self._addresses.allocate(pod, node, self._addresses_on(name_of(node)))
                     await context.update_status(POD, pod, render_running(pod, node, address, context.now()))
@@ -97,6 +109,10 @@ class PodController:
             alive = frozenset(name for name, heartbeat in cluster.heartbeats.items() if heartbeat.alive)
             for name in sorted(alive ^ self._alive):
                 self._enqueue_pods_on(name)
+            unsynced = {name for name, one in cluster.volume_managers.items() if not one.is_synced}
+            for name in sorted((alive - self._alive) | unsynced):
+                keys = sorted(self._by_node.get(("", name), ()))
+                self._volumes.sync(name, [self._context.informers[POD][key] for key in keys])
             self._alive = alive
             await cluster.changed.wait()
 
@@ -126,12 +142,13 @@ class PodController:
 
     def _observe(self, key: Key, pod: Raw, node: Raw | None) -> PodState:
         now, alive = self._context.monotonic(), self._is_alive(pod)
-        stage = stage_of(pod, alive=alive)
+        mounts = self._volumes.observe(key, pod)
+        stage = stage_of(pod, alive=alive, is_mounted=mounts.complete)
         before = self._stages.get(key)
         if before is None or before[:2] != (uid_of(pod), stage):
             before = self._stages[key] = (uid_of(pod), stage, now)
         tainted = self._tainted_since.get(name_of(node), {}) if node is not None else {}
-        return PodState(now, before[2], node, alive, tainted, self._timings)
+        return PodState(now, before[2], node, alive, tainted, self._timings, mounts.complete, mounts.any)
 
 
 def _node_of(pod: Raw) -> str:

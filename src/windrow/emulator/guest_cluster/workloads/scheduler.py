@@ -1,26 +1,37 @@
 """The scheduler: filters and scores nodes, binds a pod to one, or writes its condition PodScheduled.
 
-Resources, and affinities between pods, are ignored."""
+A pod whose claims wait for their first consumer is bound once their volumes are made for the node that was chosen. Resources, and affinities between pods, are ignored."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from windrow.core.clock import format_time
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext, controller_uid
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active
+from windrow.emulator.guest_cluster.workloads.volume_binding import (
+    claims_of,
+    claims_to_provision,
+    find_claim_problem,
+    find_volume_obstacle,
+)
+from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.scheduling import Placement, find_obstacle, find_untolerated
+from windrow.emulator.names import SELECTED_NODE
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import NotFound, error_for
-from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
-from windrow.kubernetes.resources import NODE, POD, ref_of
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested
+from windrow.kubernetes.resources import NODE, POD, PVC, ref_of
 
 
-def find_node(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Placement:
-    """The node with the fewest pods of the same owner, then with the fewest pods. `pods` are all of the cluster."""
-    reasons = {name_of(node): _find_obstacle(pod, node) for node in nodes}
+def find_node(
+    pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw], find_more: Callable[[Raw], str] = lambda node: ""
+) -> Placement:
+    """The node with the fewest pods of the same owner, then with the fewest pods. `pods` are all of the cluster;
+    `find_more` gives a further reason against a node."""
+    reasons = {name_of(node): _find_obstacle(pod, node) or find_more(node) for node in nodes}
     fit = [name for name, reason in reasons.items() if not reason]
     if not fit:
         return Placement(message=_render_message(len(nodes), Counter(reasons.values())))
@@ -60,12 +71,33 @@ class Scheduler:
         self._context = context
 
     async def schedule(self, pod: Raw) -> None:
-        informers = self._context.informers
-        place = find_node(pod, list(informers[NODE].values()), informers[POD].values())
-        if place.node:
-            await self._bind(pod, place.node)
-        else:
+        place = self._find_place(pod)
+        if not place.node:
             await self._report_unschedulable(pod, place.message)
+        elif claims := claims_to_provision(pod, self._context.informers) if claims_of(pod) else ():
+            chosen = {SELECTED_NODE: place.node}
+            for claim in claims:
+                if not chosen.items() <= annotations_of(claim).items():
+                    await self._context.update(PVC, claim, lambda raw: annotate(raw, chosen))
+        else:
+            await self._bind(pod, place.node)
+
+    def _find_place(self, pod: Raw) -> Placement:
+        informers = self._context.informers
+        nodes = list(informers[NODE].values())
+        if not claims_of(pod):
+            return find_node(pod, nodes, informers[POD].values())
+        if problem := find_claim_problem(pod, informers):
+            return Placement(message=f"0/{len(nodes)} nodes are available: {problem}.")
+        by_node: dict[str, list[Raw]] = {}
+        for one in informers[POD].values():
+            if (where := nested(one, "spec", "nodeName")) and is_active(one):
+                by_node.setdefault(where, []).append(one)
+
+        def find_more(node: Raw) -> str:
+            return find_volume_obstacle(pod, node, by_node.get(name_of(node), []), informers)
+
+        return find_node(pod, nodes, informers[POD].values(), find_more)
 
     async def _bind(self, pod: Raw, node: str) -> None:
         ref = ref_of(POD, pod)
@@ -97,3 +129,7 @@ class Scheduler:
         rest = [one for one in conditions if one["type"] != "PodScheduled"]
         status = {**(pod.get("status") or {}), "conditions": [*rest, condition]}
         await self._context.update_status(POD, pod, status)
+        if claims_of(pod):
+            await self._context.events.record(
+                pod, "FailedScheduling", message, "default-scheduler", "Warning"
+            )

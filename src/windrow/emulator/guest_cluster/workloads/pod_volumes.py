@@ -1,0 +1,136 @@
+"""What the pods of a cluster need of volumes, told to the kubelets of their nodes: the leader resolves claims and attachments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from windrow.emulator.guest_cluster.csi.kinds import CSI_NODE, PV
+from windrow.emulator.guest_cluster.node_volumes import VolumeManager, VolumeToMount
+from windrow.emulator.guest_cluster.workloads.attach_detach import attachment_name
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final
+from windrow.emulator.guest_cluster.workloads.volume_binding import (
+    PodVolume,
+    claim_keys,
+    claims_of,
+    needs_attach,
+    volumes_of,
+)
+from windrow.emulator.kit.listers import Key
+from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
+from windrow.kubernetes.resources import POD, PVC, STORAGE_CLASS, VOLUME_ATTACHMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Mounts:
+    """Whether all volumes of a pod are mounted, and whether any is."""
+
+    complete: bool = True
+    any: bool = False
+
+
+class PodVolumes:
+    """The volumes of all pods. Create it before the informers run."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._needs: dict[Key, tuple[str, str]] = {}  # node and uid of the pods that need volumes
+        informers = context.informers
+        self._by_claim = informers[POD].add_index(claim_keys)
+        informers[PVC].add_event_handler(self._on_claim)
+        informers[PV].add_event_handler(self._on_volume)
+        informers[VOLUME_ATTACHMENT].add_event_handler(self._on_attachment)
+        for kind in (STORAGE_CLASS, CSI_NODE):
+            informers[kind].add_event_handler(self._on_new_choice)
+
+    def observe(self, key: Key, pod: Raw) -> Mounts:
+        """Tell the kubelet what the pod needs, unless its containers have ended; what is mounted for it."""
+        node = str(nested(pod, "spec", "nodeName", default=""))
+        if not claims_of(pod) or not node:
+            return Mounts()
+        manager = self._manager(node)
+        if manager is None:
+            return Mounts(complete=False)
+        self._needs[key] = node, uid_of(pod)
+        self._tell(manager, node, pod)
+        return Mounts(manager.is_mounted(pod), manager.has_mounts(pod))
+
+    def release(self, pod: Raw) -> None:
+        """The pod's containers have ended."""
+        if (manager := self._manager(str(nested(pod, "spec", "nodeName", default="")))) is not None:
+            manager.release(uid_of(pod))
+
+    def forget(self, key: Key) -> None:
+        """The pod is gone."""
+        node, uid = self._needs.pop(key, ("", ""))
+        if (manager := self._manager(node)) is not None:
+            manager.release(uid)
+
+    def sync(self, node: str, pods: Iterable[Raw]) -> None:
+        """Tell a kubelet that has just been started, or one that another server told so far, what its pods need."""
+        manager = self._manager(node)
+        if manager is None:
+            return
+        mounting = [pod for pod in pods if claims_of(pod)]
+        for pod in mounting:
+            self._tell(manager, node, pod)
+            if is_deleting(pod) and manager.has_mounts(pod):
+                self._want(manager, node, pod)
+        manager.synced(frozenset(map(uid_of, mounting)))
+
+    def _tell(self, manager: VolumeManager, node: str, pod: Raw) -> None:
+        if not is_final(pod) and not is_deleting(pod):
+            self._want(manager, node, pod)
+
+    def _want(self, manager: VolumeManager, node: str, pod: Raw) -> None:
+        volumes = volumes_of(pod, self._context.informers)
+        if volumes is not None:
+            manager.want(pod, [self._to_mount(pod, node, one) for one in volumes])
+
+    def _to_mount(self, pod: Raw, node: str, volume: PodVolume) -> VolumeToMount:
+        return VolumeToMount(
+            pod,
+            volume.name,
+            volume.unique_name,
+            volume.volume,
+            volume.claim,
+            volume.read_only,
+            self._publish_context(volume, node),
+        )
+
+    def _publish_context(self, volume: PodVolume, node: str) -> dict[str, str] | None:
+        """What the driver said when it attached the volume; None while it is not attached."""
+        informers = self._context.informers
+        if not needs_attach(volume.driver, informers):
+            return {}
+        attachment = informers[VOLUME_ATTACHMENT].get(("", attachment_name(volume.volume, node)))
+        if attachment is None or is_deleting(attachment) or not nested(attachment, "status", "attached"):
+            return None
+        return dict(nested(attachment, "status", "attachmentMetadata", default={}))
+
+    def _manager(self, node: str) -> VolumeManager | None:
+        return self._context.cluster.volume_managers.get(node)
+
+    # -- what concerns which pod
+
+    def _enqueue(self, claim: Key) -> None:
+        for key in sorted(self._by_claim.get(claim, ())):
+            self._context.queue.add((POD, key))
+
+    def _on_claim(self, claim: Raw) -> None:
+        self._enqueue((str(claim["metadata"].get("namespace", "")), str(claim["metadata"]["name"])))
+
+    def _on_volume(self, volume: Raw) -> None:
+        claim = nested(volume, "spec", "claimRef", default={})
+        self._enqueue((str(claim.get("namespace", "")), str(claim.get("name", ""))))
+
+    def _on_attachment(self, attachment: Raw) -> None:
+        name = str(nested(attachment, "spec", "source", "persistentVolumeName", default=""))
+        if (volume := self._context.informers[PV].get(("", name))) is not None:
+            self._on_volume(volume)
+
+    def _on_new_choice(self, _: Raw) -> None:
+        """Any pod that mounts a claim may be scheduled otherwise."""
+        for claim in sorted(self._by_claim):
+            self._enqueue(claim)
