@@ -22,7 +22,7 @@ NAME, PORT = "api.example", 6443
 def a_machine(network: Network, address: str, port: int = PORT) -> None:
     """A machine that answers with its address."""
     pod = Backend(address, port, address, "default", address)
-    network.listen(address, port, ServiceHandler({}, lambda: [pod], lambda: False))
+    network.listen(address, port, ServiceHandler({}, lambda: [pod], lambda: False, {}))
 
 
 def answers(network: Network, times: int = 6) -> set[str]:

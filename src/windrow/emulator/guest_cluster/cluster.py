@@ -42,6 +42,7 @@ from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
 
 if TYPE_CHECKING:
+    from windrow.emulator.guest_cluster.containers import Containers
     from windrow.emulator.guest_cluster.node_volumes import VolumeManager
 
 _LEAF_DAYS = 365
@@ -141,8 +142,10 @@ class GuestCluster:
         self.helm_specs: dict[Key, Raw] = {}  # the spec with which each HelmChart was installed
         self.csi = RegisteredDrivers(on_change=self.changed.notify)
         self.volume_managers: dict[str, VolumeManager] = {}  # of the kubelets that run, by node
+        self.containers: dict[str, Containers] = {}  # of the kubelets that run, by node
+        self.served_files: dict[Key, Callable[[], str]] = {}  # what pods serve over HTTP of their files
         self.on_pod_volumes: Callable[[Key], None] = (
-            _ignore  # called with a pod whose volumes are mounted, or gone
+            _ignore  # called with a pod whose volumes or containers changed
         )
         self.leader_lock = asyncio.Lock()
         self.vip_settings: KubeVipSettings | None = None  # set once its chart is deployed

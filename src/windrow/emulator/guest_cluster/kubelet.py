@@ -17,6 +17,7 @@ from windrow.core.clock import format_time
 from windrow.core.formats.json import dumps
 from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, GuestCluster, Heartbeat, MountFailed
+from windrow.emulator.guest_cluster.containers import Containers
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.node_volumes import VolumeManager
 from windrow.emulator.guest_cluster.service_accounts import pod_access
@@ -164,6 +165,7 @@ class Kubelet:
         await self._register()
         started = self.guest.monotonic()
         volumes = self.cluster.volume_managers[self.name] = VolumeManager(self.guest, self.cluster, self.name)
+        self.cluster.containers[self.name] = Containers(self.guest, self.cluster)
         self.cluster.heartbeats[self.name] = Heartbeat(True, started)
         self.cluster.changed.notify()
         try:

@@ -18,6 +18,7 @@ from windrow.emulator.guest_cluster.csi.capabilities import render_volume_capabi
 from windrow.emulator.guest_cluster.csi.port import CsiCall, CsiFailed
 from windrow.emulator.guest_os.notifier import Notifier, result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.storage import MountedVolume
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import key_of
@@ -145,6 +146,12 @@ class VolumeManager:
     def has_mounts(self, pod: Raw) -> bool:
         """Whether any volume is still published for the pod."""
         return any(uid_of(pod) in state.published for state in self._mounted.values())
+
+    def mounts_of(self, pod: Raw) -> dict[str, MountedVolume]:
+        """What is mounted for the pod, by the names of its volumes."""
+        published = (state.published.get(uid_of(pod)) for state in self._mounted.values())
+        found = {one.name: self._guest.storage.mounts.find(one.target) for one in published if one}
+        return {name: mounted for name, mounted in found.items() if mounted is not None}
 
     # -- the workers
 

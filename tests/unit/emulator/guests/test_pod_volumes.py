@@ -458,3 +458,103 @@ def test_two_pods_of_one_node_share_the_volume_that_is_staged_once():
             )
 
     run_driven(scenario())
+
+
+# --- what scripts of containers write ---------------------------------------------------------------------------------
+
+
+def a_writer(script: str, **spec: Any) -> Raw:
+    raw = a_pod(**spec)
+    raw["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", script]
+    return raw
+
+
+def test_what_a_pod_writes_into_its_volume_is_there_for_the_pod_that_follows_it_on_another_node():
+    async def scenario() -> None:
+        async with a_driver("w1", "w2") as driver:
+            rig = driver.rig
+            await with_claim(rig)
+            await rig.create(
+                POD, a_writer("mkdir -p /data/a; echo $HOSTNAME >> /data/a/x; echo no > /tmp/y", node="w1")
+            )
+            await wait_ready(rig)
+            await rig.kubectl.delete(APP)
+            await wait_gone(rig, POD)
+            again = a_writer(
+                "cat /data/a/x >> /data/copy; echo second >> /data/a/x; rm /data/a/none", node="w2"
+            )
+            again["metadata"]["name"] = "second"
+            await rig.create(POD, again)
+            await wait_ready(rig, "second")
+            files = {path: one.content for path, one in driver.disks["handle-data"].files.items()}
+
+            assert files == {"/a/x": b"app\nsecond\n", "/copy": b"app\n"}
+
+    run_driven(scenario())
+
+
+def test_a_pod_serves_the_file_that_its_container_names():
+    async def scenario() -> None:
+        async with a_driver("w1") as driver:
+            rig = driver.rig
+            await with_claim(rig)
+            raw = a_writer("echo kept > /data/x")
+            raw["spec"]["containers"][0]["env"] = [{"name": "SERVE_FILE", "value": "/data/x"}]
+            await rig.create(POD, raw)
+            await wait_ready(rig)
+            read = driver.cluster.served_files["default", "app"]
+            text = read()
+            await rig.kubectl.delete(APP)
+            await wait_gone(rig, POD)
+
+            assert text == "kept\n"
+            assert driver.cluster.served_files == {}
+
+    run_driven(scenario())
+
+
+def test_a_mount_that_is_read_only_is_not_written():
+    async def scenario() -> None:
+        async with a_driver("w1") as driver:
+            rig = driver.rig
+            await with_claim(rig)
+            raw = a_writer("echo lost > /data/x")
+            raw["spec"]["containers"][0]["volumeMounts"][0]["readOnly"] = True
+            await rig.create(POD, raw)
+            await wait_ready(rig)
+
+            assert driver.disks["handle-data"].files == {}
+            assert "cannot write /data/x: Read-only file system" in rig.testbed.console("w1")
+
+    run_driven(scenario())
+
+
+def test_a_pod_that_is_not_started_again_ends_as_its_script_does():
+    async def scenario() -> None:
+        async with a_rig("w1") as rig:
+            for name, script in (
+                ("good", "sleep 20; true"),
+                ("bad", "exit 3"),
+                ("broken", "case x in x) ;; esac"),
+            ):
+                container = {"name": "c", "image": "busybox", "command": ["sh", "-c", script]}
+                spec = {"containers": [container], "restartPolicy": "Never"}
+                await rig.create(POD, new_object(POD, name, "default", spec=spec))
+            await rig.testbed.sleep(15)
+            running = await rig.kubectl.get(POD.ref("good", "default"))
+            await rig.testbed.sleep(15)
+            pods = {name_of(pod): pod["status"] for pod in await rig.pods()}
+            codes = {
+                name: nested(status, "containerStatuses", 0, "state", "terminated", "exitCode")
+                for name, status in pods.items()
+            }
+
+            assert running["status"]["phase"] == "Running"
+            assert {name: status["phase"] for name, status in pods.items()} == {
+                "good": "Succeeded",
+                "bad": "Failed",
+                "broken": "Failed",
+            }
+            assert codes == {"good": 0, "bad": 3, "broken": 2}
+
+    run_driven(scenario())

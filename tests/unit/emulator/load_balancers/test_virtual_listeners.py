@@ -34,7 +34,7 @@ async def ask(proxy: Proxy, place: tuple[str, int]) -> tuple[int, str]:
 async def test_a_request_reaches_a_ready_pod_and_is_refused_without_one():
     network, backends = Network(), [POD]
     listeners = VirtualListeners(network, lambda line: None)
-    listeners.sync("web", {PLACE: lambda: ServiceHandler({}, lambda: backends, lambda: False)})
+    listeners.sync("web", {PLACE: lambda: ServiceHandler({}, lambda: backends, lambda: False, {})})
     async with Proxy(network) as proxy:
         status, body = await ask(proxy, PLACE)
         assert (status, loads(body)["pod"]) == (200, "web-0")
@@ -48,7 +48,7 @@ async def test_a_request_reaches_a_ready_pod_and_is_refused_without_one():
 
 async def test_a_balancer_of_machines_leads_to_the_machine():
     network = Network()
-    network.listen("10.0.0.5", 8080, ServiceHandler({}, lambda: [POD], lambda: False))
+    network.listen("10.0.0.5", 8080, ServiceHandler({}, lambda: [POD], lambda: False, {}))
     network.listen(*PLACE, ProxyHandler(network, lambda: [Backend("10.0.0.5", 8080)]))
     async with Proxy(network) as proxy:
         status, body = await ask(proxy, PLACE)

@@ -116,7 +116,11 @@ class ServiceLB:
             for route in state.routes_of(service, name):
                 for address in list_addresses(service, [nodes[name]]) if route.backends() else ():
                     wanted[address, route.port] = partial(
-                        ServiceHandler, self.cluster.heartbeats, route.backends, route.is_sticky
+                        ServiceHandler,
+                        self.cluster.heartbeats,
+                        route.backends,
+                        route.is_sticky,
+                        self.cluster.served_files,
                     )
         self._listeners.sync(key_of(service), wanted)
 

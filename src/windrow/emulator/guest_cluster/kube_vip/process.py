@@ -559,7 +559,11 @@ class KubeVip:
                 for vip in announced.addresses:
                     if vip.is_reachable and announced.is_bound:
                         wanted[vip.address, route.port] = partial(
-                            ServiceHandler, self.cluster.heartbeats, route.backends, route.is_sticky
+                            ServiceHandler,
+                            self.cluster.heartbeats,
+                            route.backends,
+                            route.is_sticky,
+                            self.cluster.served_files,
                         )
         self._listeners.sync(key_of(service), wanted)
 

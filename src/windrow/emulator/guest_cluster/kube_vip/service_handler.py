@@ -23,17 +23,19 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 class ServiceHandler:
     """One port of one Service at one address. `backends` gives the Ready endpoints, `heartbeats` the nodes whose
-    kubelet reports."""
+    kubelet reports, `served_files` what pods serve of their files."""
 
     def __init__(
         self,
         heartbeats: Mapping[str, Heartbeat],
         backends: Callable[[], Sequence[Backend]],
         is_sticky: Callable[[], bool],
+        served_files: Mapping[Key, Callable[[], str]],
     ) -> None:
         self._heartbeats = heartbeats
         self._backends = backends
         self._is_sticky = is_sticky
+        self._served_files = served_files
         self._next = 0
 
     def identity(self) -> TlsIdentity | None:
@@ -51,6 +53,8 @@ class ServiceHandler:
             "node": chosen.node,
             "address": f"{chosen.address}:{chosen.port}",
         }
+        if (read := self._served_files.get((chosen.namespace, chosen.name))) is not None:
+            body["file"] = read()
         return Reply(200, dumps(body) + b"\n")
 
     def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:

@@ -45,6 +45,8 @@ class PodState:
     timings: PodTimings
     is_mounted: bool = True  # whether all volumes that it needs are
     has_mounts: bool = False  # whether any volume still is
+    runs_script: bool = False  # whether a script of its containers has not ended
+    exit_code: int = 0  # of its scripts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class SetPodReady:
 class EndPod:
     """Its containers have exited, and are not started again."""
 
+    exit_code: int
     because: str
 
 
@@ -174,7 +177,10 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
         return [SetPodReady(True, "its probe succeeds") if state.now >= due else WaitUntil(due, "its probe")]
     if nested(pod, "spec", "restartPolicy", default="Always") != "Always" and state.kubelet_alive:
         due = state.since + state.timings.run
-        return [EndPod("its containers have exited") if state.now >= due else WaitUntil(due, "they exit")]
+        if state.runs_script:
+            return []
+        ended = EndPod(state.exit_code, "its containers have exited")
+        return [ended if state.now >= due else WaitUntil(due, "they exit")]
     return []
 
 

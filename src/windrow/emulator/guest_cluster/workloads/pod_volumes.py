@@ -17,7 +17,7 @@ from windrow.emulator.guest_cluster.workloads.volume_binding import (
     needs_attach,
     volumes_of,
 )
-from windrow.emulator.kit.listers import Key
+from windrow.emulator.kit.listers import Key, key_of
 from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import POD, PVC, STORAGE_CLASS, VOLUME_ATTACHMENT
 
@@ -56,16 +56,35 @@ class PodVolumes:
         self._tell(manager, node, pod)
         return Mounts(manager.is_mounted(pod), manager.has_mounts(pod))
 
+    def start_containers(self, pod: Raw) -> None:
+        """Run the pod's scripts on its node, with its volumes."""
+        node = str(nested(pod, "spec", "nodeName", default=""))
+        manager, containers = self._manager(node), self._context.cluster.containers.get(node)
+        if containers is not None and manager is not None:
+            self._needs[key_of(pod)] = node, uid_of(pod)
+            containers.start(pod, manager.mounts_of(pod))
+
+    def observe_script(self, pod: Raw) -> tuple[bool, int]:
+        """Whether a script of the pod runs, and what its scripts ended with."""
+        containers = self._context.cluster.containers.get(str(nested(pod, "spec", "nodeName", default="")))
+        return (False, 0) if containers is None else (containers.is_running(pod), containers.exit_code(pod))
+
     def release(self, pod: Raw) -> None:
         """The pod's containers have ended."""
+        self._stop(key_of(pod), str(nested(pod, "spec", "nodeName", default="")), uid_of(pod))
         if (manager := self._manager(str(nested(pod, "spec", "nodeName", default="")))) is not None:
             manager.release(uid_of(pod))
 
     def forget(self, key: Key) -> None:
         """The pod is gone."""
         node, uid = self._needs.pop(key, ("", ""))
+        self._stop(key, node, uid)
         if (manager := self._manager(node)) is not None:
             manager.release(uid)
+
+    def _stop(self, key: Key, node: str, uid: str) -> None:
+        if (containers := self._context.cluster.containers.get(node)) is not None:
+            containers.stop(key, uid)
 
     def sync(self, node: str, pods: Iterable[Raw]) -> None:
         """Tell a kubelet that has just been started, or one that another server told so far, what its pods need."""

@@ -90,13 +90,14 @@ class PodController:
                 case StartPod() if node is not None:
                     address = self._addresses.allocate(pod, node, self._addresses_on(name_of(node)))
                     await context.update_status(POD, pod, render_running(pod, node, address, context.now()))
+                    self._volumes.start_containers(pod)
                 case SetPodReady(ready, _):
                     probed = self._is_alive(pod)
                     await context.update_status(
                         POD, pod, render_readiness(pod["status"], ready, context.now(), probed=probed)
                     )
-                case EndPod(_):
-                    await context.update_status(POD, pod, render_ended(pod["status"], 0, context.now()))
+                case EndPod(code, _):
+                    await context.update_status(POD, pod, render_ended(pod["status"], code, context.now()))
                 case DeletePod(at_once, _):
                     await context.delete(POD, pod, 0 if at_once else None)
                 case WaitUntil(until, _):
@@ -148,7 +149,17 @@ class PodController:
         if before is None or before[:2] != (uid_of(pod), stage):
             before = self._stages[key] = (uid_of(pod), stage, now)
         tainted = self._tainted_since.get(name_of(node), {}) if node is not None else {}
-        return PodState(now, before[2], node, alive, tainted, self._timings, mounts.complete, mounts.any)
+        return PodState(
+            now,
+            before[2],
+            node,
+            alive,
+            tainted,
+            self._timings,
+            mounts.complete,
+            mounts.any,
+            *self._volumes.observe_script(pod),
+        )
 
 
 def _node_of(pod: Raw) -> str:
