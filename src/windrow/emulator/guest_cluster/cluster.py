@@ -43,7 +43,7 @@ from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
 
 if TYPE_CHECKING:
     from windrow.emulator.guest_cluster.containers import Containers
-    from windrow.emulator.guest_cluster.node_volumes import VolumeManager
+    from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
 
 _LEAF_DAYS = 365
 

@@ -19,8 +19,8 @@ from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, GuestCluster, Heartbeat, MountFailed
 from windrow.emulator.guest_cluster.containers import Containers
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
-from windrow.emulator.guest_cluster.node_volumes import VolumeManager
 from windrow.emulator.guest_cluster.service_accounts import pod_access
+from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
 from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS

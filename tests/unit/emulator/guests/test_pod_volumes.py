@@ -15,7 +15,7 @@ from tests.support.clock import run_driven
 
 from windrow.emulator.guest_cluster.csi.kinds import CSI_NODE, PV
 from windrow.emulator.guest_cluster.csi.port import CsiFailed
-from windrow.emulator.guest_cluster.workloads.attach_detach import render_attachment
+from windrow.emulator.guest_cluster.volumes.attach_detach import render_attachment
 from windrow.emulator.guest_os.hardware import Disk
 from windrow.emulator.guest_os.storage import MountedVolume
 from windrow.kubernetes.conditions import find_condition, is_true

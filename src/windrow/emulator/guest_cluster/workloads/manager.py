@@ -13,7 +13,8 @@ from functools import partial
 
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.csi.kinds import PV
-from windrow.emulator.guest_cluster.workloads.attach_detach import AttachDetachController
+from windrow.emulator.guest_cluster.volumes.attach_detach import AttachDetachController
+from windrow.emulator.guest_cluster.volumes.binding import VOLUME_KINDS, claims_of
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.daemon_sets import DaemonSetController
 from windrow.emulator.guest_cluster.workloads.deployments import DeploymentController
@@ -22,7 +23,6 @@ from windrow.emulator.guest_cluster.workloads.jobs import JobController
 from windrow.emulator.guest_cluster.workloads.pods import PodController
 from windrow.emulator.guest_cluster.workloads.replica_sets import ReplicaSetController
 from windrow.emulator.guest_cluster.workloads.stateful_sets import StatefulSetController
-from windrow.emulator.guest_cluster.workloads.volume_binding import VOLUME_KINDS, claims_of
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.informer import start_informers
 from windrow.emulator.kit.listers import Key, key_of

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Set
 from datetime import timedelta
 
+from windrow.emulator.guest_cluster.volumes.pod_volumes import PodVolumes
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     AwaitVolumes,
@@ -27,7 +28,6 @@ from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     render_running,
     stage_of,
 )
-from windrow.emulator.guest_cluster.workloads.pod_volumes import PodVolumes
 from windrow.emulator.guest_cluster.workloads.scheduler import Scheduler
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, name_of, nested, uid_of

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from windrow.core.clock import format_time
-from windrow.emulator.guest_cluster.workloads.context import ControllerContext, controller_uid
-from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active
-from windrow.emulator.guest_cluster.workloads.volume_binding import (
+from windrow.emulator.guest_cluster.volumes.binding import (
     claims_of,
     claims_to_provision,
     find_claim_problem,
     find_volume_obstacle,
 )
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext, controller_uid
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.scheduling import Placement, find_obstacle, find_untolerated
 from windrow.emulator.names import SELECTED_NODE

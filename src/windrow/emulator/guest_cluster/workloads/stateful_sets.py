@@ -147,7 +147,7 @@ def _plan_replica(state: SetState, ordinal: int) -> _Replica:
     steps: list[SetStep] = []
     if nested(pod, "status", "phase") == "Pending":
         steps += _plan_claims(state, ordinal)
-    if is_deleting(pod) or not is_ready(pod):
+    if state.is_ordered and (is_deleting(pod) or not is_ready(pod)):
         return _Replica(True, steps)
     return _Replica(False, [*steps, *_plan_claim_owners(state, [ordinal])])
 

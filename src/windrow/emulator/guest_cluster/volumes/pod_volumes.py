@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windrow.emulator.guest_cluster.csi.kinds import CSI_NODE, PV
-from windrow.emulator.guest_cluster.node_volumes import VolumeManager, VolumeToMount
-from windrow.emulator.guest_cluster.workloads.attach_detach import attachment_name
-from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final
-from windrow.emulator.guest_cluster.workloads.volume_binding import (
+from windrow.emulator.guest_cluster.volumes.attach_detach import attachment_name
+from windrow.emulator.guest_cluster.volumes.binding import (
     PodVolume,
     claim_keys,
     claims_of,
     needs_attach,
     volumes_of,
 )
+from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager, VolumeToMount
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import POD, PVC, STORAGE_CLASS, VOLUME_ATTACHMENT
@@ -53,7 +53,7 @@ class PodVolumes:
         if manager is None:
             return Mounts(complete=False)
         self._needs[key] = node, uid_of(pod)
-        self._tell(manager, node, pod)
+        self._require(manager, node, pod)
         return Mounts(manager.is_mounted(pod), manager.has_mounts(pod))
 
     def start_containers(self, pod: Raw) -> None:
@@ -93,12 +93,12 @@ class PodVolumes:
             return
         mounting = [pod for pod in pods if claims_of(pod)]
         for pod in mounting:
-            self._tell(manager, node, pod)
+            self._require(manager, node, pod)
             if is_deleting(pod) and manager.has_mounts(pod):
                 self._want(manager, node, pod)
         manager.synced(frozenset(map(uid_of, mounting)))
 
-    def _tell(self, manager: VolumeManager, node: str, pod: Raw) -> None:
+    def _require(self, manager: VolumeManager, node: str, pod: Raw) -> None:
         if not is_final(pod) and not is_deleting(pod):
             self._want(manager, node, pod)
 

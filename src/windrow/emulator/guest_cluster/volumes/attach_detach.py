@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from windrow.emulator.guest_cluster.csi.kinds import PV
-from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final
-from windrow.emulator.guest_cluster.workloads.volume_binding import (
+from windrow.emulator.guest_cluster.volumes.binding import (
     bound_volume,
     claim_keys,
     needs_attach,
     unique_name,
 )
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, new_object
