@@ -34,6 +34,8 @@ _ARITHMETIC: dict[type[ast.operator], ast.operator] = {
     ast.BitOr: ast.BitAnd(),
     ast.BitAnd: ast.BitOr(),
 }
+# An int from here on is a limit, a size or a time.
+_MANY = 10
 _TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _LOGGING = frozenset({"debug", "info", "warning", "error", "exception", "log"})
 _REMOVED = (ast.Expr, ast.AugAssign, ast.Raise, ast.Delete, ast.Continue, ast.Break, ast.Return, ast.Assign)
@@ -208,7 +210,8 @@ class _Walk:
             case ast.Constant(value=bool() as value):
                 yield str(not value)
             case ast.Constant(value=int() as value):
-                yield str(value + 1)
+                # One more of many (a limit, seconds) is no change that a user could notice; twice as many is.
+                yield str(value + 1 if value < _MANY else value * 2)
             case ast.Call(func=func, args=args, keywords=keywords):
                 for keyword in keywords:
                     if keyword.arg is not None and not _is_strict(keyword):

@@ -32,6 +32,7 @@ def bodies(expression: str) -> set[str]:
         ("(a or b) and c", {"((a or b) or c)", "(a or b)", "(c)", "((a and b)) and c", "((a)) and c", "((b)) and c"}),
         ("not a", {"(a)"}),
         ("a - 1", {"(a + 1)", "a - (2)"}),
+        ("a - 300", {"(a + 300)", "a - (600)"}),
         ("f(a, uid=b)", {"(f(a))"}),
         ("any(a)", {"(all(a))"}),
         ("[a, b]", {"([a])", "([b])"}),
