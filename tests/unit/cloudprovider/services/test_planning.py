@@ -19,9 +19,11 @@ from windrow.cloudprovider.services.actions import (
     DeleteLoadBalancer,
     EmitEvent,
     PatchService,
+    Plan,
     RemoveFinalizer,
     UpdateLoadBalancer,
 )
+from windrow.cloudprovider.services.controller import _name_state
 from windrow.cloudprovider.services.own_address import REFUSAL_RECHECK
 from windrow.cloudprovider.services.planning import plan_service
 from windrow.cloudprovider.services.readings import (
@@ -680,3 +682,36 @@ def test_what_a_service_before_it_left_behind_goes_also_from_one_that_cannot_be_
     assert "'both'" in found.problem
     assert [one.balancer for one in found.actions] == [orphan]
     assert shown.actions == ()
+
+
+def test_a_service_that_is_announced_and_gets_the_address_of_another_is_told_how_it_moves():
+    announced = replace(SECOND, vip_keys=(names.VIP_ADDRESSES,))
+    moved = SharedAddress(replace(FRONT, ingress=("10.1.0.20",)))
+
+    found = [one.reason for one in plan(announced, sharing=moved).actions if isinstance(one, EmitEvent)]
+
+    assert found == [ENSURED.reason, "AddressChanged"]
+
+
+def test_its_own_load_balancer_stays_while_an_address_that_it_allocated_is_in_use():
+    """kube-vip announces it still; the address that the load balancer shows may be another already."""
+    own = replace(LB, allocated=("10.1.0.30",), address="")
+    in_use = replace(SECOND, ingress=("10.1.0.30",))
+
+    assert DeleteLoadBalancer not in kinds(plan(in_use, sharing=SharedAddress(FRONT), load_balancer=own))
+    assert DeleteLoadBalancer in kinds(plan(SECOND, sharing=SharedAddress(FRONT), load_balancer=own))
+
+
+@pytest.mark.parametrize(
+    ("service", "plan", "name"),
+    [
+        (replace(WEB, is_load_balancer=False, finalizers=()), Plan(), ""),
+        (replace(WEB, is_load_balancer=False), Plan(), "ready"),
+        (WEB, Plan(), "ready"),
+        (WEB, Plan((), "no pool", "a pool"), "refused"),
+        (WEB, Plan(waits_for="a pool"), "waiting"),
+        (WEB, Plan((ENSURING,)), "waiting"),
+    ],
+)
+def test_the_state_that_metrics_count(service, plan, name):
+    assert _name_state(ServiceState(service, NOON, POLICY), plan) == name
