@@ -76,6 +76,7 @@ async def test_a_job_gets_defaults_and_a_selector_that_finds_its_own_pods_alone(
         "controller-uid": uid,
         "batch.kubernetes.io/controller-uid": uid,
     }
+    assert made["metadata"]["labels"] == spec["template"]["metadata"]["labels"]
 
 
 async def test_with_a_parallelism_alone_a_job_has_no_number_of_completions() -> None:

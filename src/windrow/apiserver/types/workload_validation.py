@@ -90,11 +90,14 @@ def prepare_job(raw: Raw) -> None:
     spec.setdefault(
         "podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
     )
+    if not spec["manualSelector"] and isinstance(spec.get("template"), dict):
+        _generate_selector(raw, spec)
     template_labels = nested(spec, "template", "metadata", "labels")
     if template_labels and not raw["metadata"].get("labels"):
         raw["metadata"]["labels"] = dict(template_labels)
-    if spec["manualSelector"] or not isinstance(spec.get("template"), dict):
-        return
+
+
+def _generate_selector(raw: Raw, spec: Raw) -> None:
     metadata = spec["template"]["metadata"] = dict(spec["template"].get("metadata") or {})
     generated = dict.fromkeys(_JOB_NAME_LABELS, name_of(raw)) | dict.fromkeys(_JOB_UID_LABELS, uid_of(raw))
     metadata["labels"] = {**generated, **(metadata.get("labels") or {})}

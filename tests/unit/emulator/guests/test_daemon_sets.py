@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.clock import run_driven
 
-from windrow.kubernetes.objects import is_deleting, name_of, nested, new_object
+from windrow.kubernetes.objects import is_deleting, labels_of, name_of, nested, new_object
 from windrow.kubernetes.resources import DAEMON_SET, NODE
 
 from .test_workloads import Rig, a_rig
@@ -100,6 +100,7 @@ def test_a_new_template_replaces_one_pod_after_the_other():
             await rig.testbed.sleep(1)
 
             assert fewest == 1
+            assert {labels_of(pod)["pod-template-generation"] for pod in await rig.ready()} == {"2"}
             assert (await rig.kubectl.get(AGENT))["status"]["updatedNumberScheduled"] == 2
 
     run_driven(scenario())

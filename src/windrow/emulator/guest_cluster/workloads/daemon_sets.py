@@ -29,10 +29,9 @@ from windrow.emulator.guest_cluster.workloads.templates import (
 )
 from windrow.emulator.kit.listers import Key
 from windrow.emulator.kit.scheduling import find_untolerated, matches_node
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, name_of, nested
+from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested
 from windrow.kubernetes.resources import CONTROLLER_REVISION, DAEMON_SET, NODE, POD
 
-_GENERATION = "deprecated.daemonset.template.generation"
 _POD_GENERATION = "pod-template-generation"
 _NODE_NAME = "metadata.name"
 _TOLERATED = (
@@ -62,12 +61,13 @@ DaemonStep = CreateDaemonPod | DeleteDaemonPod
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """What is observed of a DaemonSet: its pods by node, all nodes, and the hash of its template."""
+    """What is observed of a DaemonSet: its pods by node, all nodes, and the hash and the number of its template."""
 
     daemon_set: Raw
     pods: Mapping[str, Sequence[Raw]]
     nodes: Sequence[Raw]
     hash: str
+    number: int = 1
 
     def fits(self, node: Raw) -> tuple[bool, bool]:
         """Whether the node should get a pod, and whether it should keep one."""
@@ -153,13 +153,9 @@ def render_daemon_pod(state: DaemonState, node: str) -> Raw:
     by_node = affinity["nodeAffinity"] = dict(affinity.get("nodeAffinity") or {})
     field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
     by_node[_REQUIRED] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    labels = {POD_REVISION: state.hash, _POD_GENERATION: _template_generation(state.daemon_set)}
+    labels = {POD_REVISION: state.hash, _POD_GENERATION: str(state.number)}
     raw["metadata"]["labels"] = {**labels_of(raw), **labels}
     return raw
-
-
-def _template_generation(daemon_set: Raw) -> str:
-    return annotations_of(daemon_set).get(_GENERATION, "1")
 
 
 def node_of(pod: Raw) -> str:
@@ -219,9 +215,9 @@ class DaemonSetController:
             return  # the namespace is gone
         latest: Raw = max(held, key=number_of)
         hash = labels_of(latest)[POD_REVISION]
-        for action in plan_daemon_set(self._observe(daemon_set, hash)):
-            await self._execute(daemon_set, hash, action)
-        after = self._observe(daemon_set, hash)
+        for action in plan_daemon_set(self._observe(daemon_set, latest)):
+            await self._execute(daemon_set, latest, action)
+        after = self._observe(daemon_set, latest)
         await context.update_status(DAEMON_SET, daemon_set, render_daemon_set_status(after))
         live = {f"{key[1]}-{hash}"} | {
             f"{key[1]}-{pod_revision(pod)}" for pods in after.pods.values() for pod in pods
@@ -229,20 +225,20 @@ class DaemonSetController:
         for one in plan_history(daemon_set, held, live):
             await execute_revision(context, one)
 
-    async def _execute(self, daemon_set: Raw, hash: str, step: DaemonStep) -> None:
+    async def _execute(self, daemon_set: Raw, latest: Raw, step: DaemonStep) -> None:
         match step:
             case CreateDaemonPod(node, _):
-                state = self._observe(daemon_set, hash)
+                state = self._observe(daemon_set, latest)
                 await self._context.create(POD, render_daemon_pod(state, node))
             case DeleteDaemonPod(pod, _):
                 await self._context.delete(POD, pod)
 
-    def _observe(self, daemon_set: Raw, hash: str) -> DaemonState:
+    def _observe(self, daemon_set: Raw, latest: Raw) -> DaemonState:
         pods: dict[str, list[Raw]] = {}
         for pod in self._pods.owned_by(daemon_set):
             pods.setdefault(node_of(pod), []).append(pod)
         nodes = [self._context.informers[NODE][key] for key in sorted(self._context.informers[NODE])]
-        return DaemonState(daemon_set, pods, nodes, hash)
+        return DaemonState(daemon_set, pods, nodes, labels_of(latest)[POD_REVISION], number_of(latest))
 
     def _on_node(self, node: Raw) -> None:
         """Any change of a Node may change where pods fit."""

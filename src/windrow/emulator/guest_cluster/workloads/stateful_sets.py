@@ -278,7 +278,6 @@ def render_stateful_pod(state: SetState, ordinal: int) -> Raw:
     revision = state.current if is_left else state.update
     raw = render_pod(state.stateful_set, STATEFUL_SET, state.toleration_s, revision_template(revision))
     name = pod_name(state.stateful_set, ordinal)
-    del raw["metadata"]["generateName"]
     raw["metadata"]["name"] = name
     labels = {POD_NAME: name, POD_INDEX: str(ordinal), POD_REVISION: name_of(revision)}
     raw["metadata"]["labels"] = {**labels_of(raw), **labels}
