@@ -35,8 +35,11 @@ ENDING_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpr
 
 @dataclass(frozen=True)
 class Cluster:
+    """`audit` has a line for each request of a service account that was answered."""
+
     secrets: ClusterSecrets
     url: str
+    audit: Path
 
     def access(self) -> ClientConfig:
         return issue_client_config(self.secrets, self.url, datetime.now(UTC), HOUR)
@@ -124,12 +127,27 @@ def etcd_arguments(disk: Disk, clients: int, peers: int) -> list[str]:
     ]
 
 
-def apiserver_arguments(disk: Disk, port: int, etcd: int) -> list[str]:
+# Who asked for what, without what was in it.
+AUDIT_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: Metadata, userGroups: ["system:serviceaccounts"]}
+  - {level: None}
+"""
+
+
+def apiserver_arguments(disk: Disk, port: int, etcd: int, audit: Path) -> list[str]:
     serving, store = (
         disk.issue("server-ca", "serving-kube-apiserver"),
         disk.issue("etcd/server-ca", "etcd/client"),
     )
+    policy = audit.with_name("audit-policy.yaml")
+    policy.write_text(AUDIT_POLICY)
     return [
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={audit}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         f"--tls-cert-file={serving}.crt",
@@ -200,11 +218,11 @@ def a_real_cluster(
     )
     disk = write_files(DISTRIBUTIONS[distribution].render(intent), directory, distribution)
     clients, peers, port = free_port(), free_port(), free_port()
-    made = Cluster(secrets, f"https://127.0.0.1:{port}")
+    made = Cluster(secrets, f"https://127.0.0.1:{port}", directory / "audit.log")
     log = directory / "kube-apiserver.log"
     with (
         running(directory / "etcd.log", etcd, *etcd_arguments(disk, clients, peers)),
-        running(log, apiserver, *apiserver_arguments(disk, port, clients)) as process,
+        running(log, apiserver, *apiserver_arguments(disk, port, clients, made.audit)) as process,
     ):
         wait_until_ready(made, process, log, directory)
         if not manager:

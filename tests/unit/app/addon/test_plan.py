@@ -203,6 +203,19 @@ def test_a_cluster_role_that_no_script_creates_is_never_adopted():
     assert "ClusterRole vms-demo exists and is not that of ServiceAccount vms/demo" in str(obstacle)
 
 
+@pytest.mark.parametrize("adopt", [True, False])
+def test_a_role_of_another_under_the_account_s_name_is_not_taken(adopt: bool):
+    """It may be bound to others, whose rights would change."""
+    harvester = granted(CSI_ONLY)
+    harvester.objects[CSI_ONLY.csi_role]["metadata"] = {"name": "vms-demo-csi", "namespace": "vms"}
+
+    obstacles = list_obstacles(CSI_ONLY, harvester.state(CSI_ONLY), adopt=adopt)
+
+    assert [one.message for one in obstacles] == [
+        "Role vms/vms-demo-csi exists and is not that of ServiceAccount vms/demo"
+    ]
+
+
 def test_all_obstacles_are_told_at_once():
     state = Harvester(new_object(SERVICE_ACCOUNT, "demo", "vms")).state(NARROW, server="")
 
