@@ -68,6 +68,8 @@ class GuestDelays:
     pod_ready: float = 1.0
     pod_stop: float = 1.0
     pod_run: float = 2.0
+    # How often kube-controller-manager looks for pods to collect: those that terminate on a node out of service.
+    pod_gc: float = 20.0
 
     # The attach-detach controller waits so long for a node that does not unmount (Kubernetes' maxWaitForUnmountDuration).
     force_detach: float = 360.0

@@ -286,6 +286,38 @@ def test_a_deleting_pod_stays_while_its_kubelet_does_not_report():
     ]
 
 
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+
+
+def test_a_deleting_pod_is_collected_from_a_node_that_is_not_ready_and_out_of_service():
+    pod = a_pod()
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
+    node = a_node(ready=False, taints=[{"key": "other", "effect": "NoExecute"}, OUT_OF_SERVICE])
+    why = "node n1 is out of service"
+
+    assert plan(pod, node, alive=False, after=19) == [pod_lifecycle.WaitUntil(timedelta(seconds=20), why)]
+    assert plan(pod, node, alive=False, after=20) == [pod_lifecycle.DeletePod(at_once=True, because=why)]
+
+
+def test_a_deleting_pod_is_not_collected_from_a_node_that_is_ready_or_has_no_such_taint():
+    pod = a_pod()
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
+
+    assert plan(pod, a_node(taints=[OUT_OF_SERVICE]), alive=False, after=900) == []
+    other = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    assert plan(pod, a_node(ready=False, taints=[other]), alive=False, after=900) == []
+
+
+def test_a_pod_that_is_not_deleted_is_evicted_by_the_taint_out_of_service_first():
+    node = a_node(ready=False, taints=[OUT_OF_SERVICE])
+
+    (step,) = plan(a_pod(), node, alive=False)
+
+    assert step == pod_lifecycle.DeletePod(
+        at_once=False, because="its toleration of taint node.kubernetes.io/out-of-service has ended"
+    )
+
+
 def test_a_pod_gets_default_tolerations_unless_it_has_its_own():
     replica_set = render_replica_set(a_deployment(), 1, {})
     replica_set["metadata"]["uid"] = "of-set"

@@ -18,6 +18,9 @@ from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
 
 
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
 @dataclass(frozen=True, slots=True)
 class PodTimings:
     """Delays of a pod's steps, already divided by the time scale."""
@@ -27,6 +30,7 @@ class PodTimings:
     stop: timedelta
     time_scale: float = 1.0
     run: timedelta = timedelta(seconds=1)  # how long the containers of a pod that ends run
+    collect: timedelta = timedelta(seconds=20)
 
     def scale(self, seconds: float) -> timedelta:
         """A duration of an object's spec, divided by the time scale."""
@@ -151,13 +155,27 @@ def _plan_termination(pod: Raw, state: PodState, node: str) -> list[Step]:
     if not node or state.node is None:
         return [DeletePod(at_once=True, because="no kubelet runs it")]
     if not state.kubelet_alive:
-        return []
+        return _plan_collection(state.node, state)
     due = state.since + state.timings.stop
     ended = "its containers have ended"
     has_ended = is_final(pod) or state.now >= due
     if has_ended and state.has_mounts:
         return [ReleaseVolumes()]
     return [DeletePod(at_once=True, because=ended) if state.now >= due else WaitUntil(due, ended)]
+
+
+def _plan_collection(node: Raw, state: PodState) -> list[Step]:
+    """Garbage collection of a pod that terminates on a node that is not Ready: only where that one is out of service."""
+    if is_true(nested(node, "status", "conditions"), "Ready") or not is_out_of_service(node):
+        return []
+    due = state.since + state.timings.collect
+    collected = f"node {name_of(node)} is out of service"
+    return [DeletePod(at_once=True, because=collected) if state.now >= due else WaitUntil(due, collected)]
+
+
+def is_out_of_service(node: Raw) -> bool:
+    """Whether it was shut down without notice, as somebody says who knows it. The taint's value and effect do not matter."""
+    return any(one.get("key") == OUT_OF_SERVICE for one in nested(node, "spec", "taints", default=[]))
 
 
 def _plan_running(pod: Raw, state: PodState) -> list[Step]:

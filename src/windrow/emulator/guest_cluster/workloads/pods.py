@@ -58,8 +58,9 @@ class PodController:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         guest, delays = context.guest, context.guest.delays
-        start, ready, stop = map(guest.scaled, (delays.pod_start, delays.pod_ready, delays.pod_stop))
-        self._timings = PodTimings(start, ready, stop, guest.host.time_scale, guest.scaled(delays.pod_run))
+        seconds = (delays.pod_start, delays.pod_ready, delays.pod_stop, delays.pod_run, delays.pod_gc)
+        start, ready, stop, run, collect = map(guest.scaled, seconds)
+        self._timings = PodTimings(start, ready, stop, guest.host.time_scale, run, collect)
         self._scheduler = Scheduler(context)
         self._addresses = PodAddressAllocator()
         self._by_node = context.informers[POD].add_index(lambda raw: [("", _node_of(raw))])
