@@ -61,6 +61,7 @@ from windrow.clusters.orphans import (
     without_claims_of,
 )
 from windrow.clusters.plan import endpoint_balancers
+from windrow.clusters.plan.fencing import is_shutdown_suspected
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
@@ -90,10 +91,11 @@ from windrow.clusters.versions import compare_later_versions, compare_versions, 
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.connection import describe_credential
-from windrow.harvester.resources import LOAD_BALANCER, VM
+from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
+from windrow.harvester.shutdown import Shutdown, launcher_selector, read_shutdown
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
-from windrow.kubernetes.resources import POD, PVC, SECRET, ApiResource, ObjectRef
+from windrow.kubernetes.resources import POD, PVC, SECRET, VOLUME_ATTACHMENT, ApiResource, ObjectRef
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, Machines, MachineStatus, Problem
 
 # How long after an attempt the uid of a guest that did not report it is read again.
@@ -168,7 +170,7 @@ class Observer:
             state = self.addresses.with_unrecorded(await self._with_unrecorded(state), vms)
             if await self._has_lost_account(state):
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
-        return await self._with_pods(state)
+        return await self._with_volumes(await self._with_pods(state))
 
     def _find_config_hashes(self, key: ObjectRef, cluster: Cluster) -> Mapping[str, str]:
         version, spec = cluster.recorded.version or cluster.version, cluster.raw.get("spec")
@@ -496,6 +498,50 @@ class Observer:
         machines = tuple(replace(machine, pods=found.get(machine.name, ())) for machine in state.machines)
         return replace(state, machines=machines)
 
+    async def _with_volumes(self, state: ClusterState) -> ClusterState:
+        """What is attached to the Nodes of machines that go or were shut down, and the proof that these were."""
+        connection = self._guests.find(state.cluster.uid)
+        if state.cluster.deletion_timestamp is not None or not state.guest.is_reachable or connection is None:
+            return state
+        suspected = {one.name: one for one in state.machines if is_shutdown_suspected(one)}
+        leaving = {
+            one.name for one in state.deleting if one.node is not None and _may_hold_volumes(one, state)
+        }
+        if not (suspected or leaving):
+            return state
+        attached = await _attached_by_node(connection.client)
+        # A Machine that is deleted and has nothing attached needs no taint.
+        doubted = [
+            one for one in suspected.values() if not one.is_deleting or _attached_to(one, attached) != ()
+        ]
+        proofs = await asyncio.gather(*map(self._prove_shutdown, doubted))
+        shutdowns = {one.name: proof for one, proof in zip(doubted, proofs, strict=True)}
+        machines = tuple(
+            replace(
+                machine,
+                attached=_attached_to(machine, attached),
+                shutdown=shutdowns.get(machine.name),
+            )
+            if machine.name in leaving or machine.name in suspected
+            else machine
+            for machine in state.machines
+        )
+        return replace(state, machines=machines)
+
+    async def _prove_shutdown(self, machine: MachineState) -> Shutdown:
+        """By live reads, since a watch may be behind. Of other drivers nothing is known but what they say."""
+        record = machine.record
+        if record.driver != HARVESTER:
+            return Shutdown(machine.presence == "missing", f"driver {record.driver} does not find it")
+        try:
+            client = self._harvesters.get_client(record.credential, record.namespace)
+            refs = (kind.ref(machine.name, record.vm_namespace) for kind in (VM, VMI))
+            raw_vm, raw_vmi = await asyncio.gather(*map(client.find, refs))
+            pods = await client.list(POD, record.vm_namespace, launcher_selector(machine.name))
+        except (CredentialError, KubeError) as error:
+            return Shutdown(False, str(error))
+        return read_shutdown(machine.vm_ref, raw_vm, raw_vmi, pods)
+
     # -- the guest's credential --------------------------------------------------------------------------------------
 
     def _guest_credential(self, cluster: Cluster, kept: SecretData | None) -> GuestCredentialState:
@@ -734,6 +780,30 @@ async def _prove_vm(
     except Forbidden:
         secret = None
     return prove_vm(vm if raw is None else with_configured_addresses(vm, raw, secret), cluster, secret)
+
+
+def _may_hold_volumes(machine: MachineState, state: ClusterState) -> bool:
+    """Whether what is attached to the Node of a machine that is being deleted decides about its next step."""
+    return machine.presence == "missing" or (state.is_drainable(machine) and not machine.pods)
+
+
+def _attached_to(
+    machine: MachineState, by_node: Mapping[str, tuple[str, ...]] | None
+) -> tuple[str, ...] | None:
+    return None if by_node is None else by_node.get(machine.node_name, ())
+
+
+async def _attached_by_node(client: Client) -> dict[str, tuple[str, ...]] | None:
+    """The PersistentVolumes that are attached to each Node, or are being; None where that is not known."""
+    try:
+        found = await client.list(VOLUME_ATTACHMENT)
+    except KubeError:
+        return None
+    attached: dict[str, list[str]] = {}
+    for raw in found:
+        volume = str(nested(raw, "spec", "source", "persistentVolumeName", default="") or name_of(raw))
+        attached.setdefault(str(nested(raw, "spec", "nodeName", default="")), []).append(volume)
+    return {node: tuple(sorted(volumes)) for node, volumes in attached.items()}
 
 
 async def _list_if_served(client: Client, kind: ApiResource, namespace: str, labels: str) -> list[Raw]:

@@ -20,6 +20,7 @@ from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.harvester.names import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
+from windrow.harvester.shutdown import Shutdown
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -29,6 +30,7 @@ from windrow.kubernetes.objects import (
     objects_at,
     resource_version_of,
     text_at,
+    time_of,
     uid_of,
 )
 from windrow.machines.port import HARVESTER, MachineStatus, Problem
@@ -56,6 +58,10 @@ class Node:
     applied_revision: str = ""
     etcd_removal_requested: bool = False
     etcd_removed: bool = False
+    # Whether it has the taint out-of-service, since when (where that is said), and whether the manager has set it.
+    out_of_service: bool = False
+    out_of_service_since: datetime | None = None
+    out_of_service_by_manager: bool = False
     resource_version: str = field(default="", compare=False)  # resourceVersion
 
 
@@ -65,6 +71,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
     voter = find_condition(conditions, names.ETCD_VOTER)
     annotations, labels = annotations_of(raw), labels_of(raw)
     taints = objects_at(raw, "spec", "taints")
+    shutdowns = [taint for taint in taints if taint.get("key") == names.OUT_OF_SERVICE]
     return Node(
         name=name_of(raw),
         uid=uid_of(raw),
@@ -86,6 +93,9 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         etcd_removal_requested=any(annotations.get(layout.etcd_remove) == "true" for layout in LAYOUTS),
         etcd_removed=any(annotations.get(layout.etcd_removed) for layout in LAYOUTS),
+        out_of_service=bool(shutdowns),
+        out_of_service_since=time_of(shutdowns[0], "timeAdded") if shutdowns else None,
+        out_of_service_by_manager=annotations.get(names.OUT_OF_SERVICE_BY) == names.OUT_OF_SERVICE_MANAGER,
         resource_version=resource_version_of(raw),
     )
 
@@ -239,6 +249,10 @@ class MachineState:
     vm: MachineStatus | None = None
     node: Node | None = None
     pods: tuple[Pod, ...] = ()
+    # The PersistentVolumes that are attached to its Node, where it goes or is gone; None: unknown.
+    attached: tuple[str, ...] | None = ()
+    # Where it seems to be shut down, what live reads say of that.
+    shutdown: Shutdown | None = None
     # Those that were made for it and are left, once its VM is gone; None: unknown.
     claims: tuple[MachineClaim, ...] | None = ()
     deletion_requested: datetime | None = None

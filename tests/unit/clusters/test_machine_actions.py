@@ -11,12 +11,13 @@ from tests.support.fake_machines import MemoryMachines, RecordedCall
 from tests.unit.clusters.builders import NOON, a_cluster, a_machine, a_pool, look, record_of
 
 from windrow.clusters.api.secrets import CredentialError, SecretData
-from windrow.clusters.context import ReconcileContext
+from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan import actions as do
 from windrow.clusters.state import ClusterState
-from windrow.kubernetes.resources import SECRET
+from windrow.kubernetes.errors import Conflict
+from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import MachineRefused
 
 HERE = frozenset({"fleet-default"})
@@ -110,3 +111,93 @@ def test_a_cloud_config_of_another_namespace_needs_consent_too() -> None:
 
     with pytest.raises(CredentialError, match="credential Secret given/cc"):
         execute(ACTIONS[0], state, {"ns": HERE, "theirs": HERE})
+
+
+# --- the taint out-of-service ----------------------------------------------------------------------------------------
+
+KEY, BY = "node.kubernetes.io/out-of-service", "windrow.io/out-of-service-by"
+OTHER = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+OURS = {"key": KEY, "value": "nodeshutdown", "effect": "NoExecute", "timeAdded": "2026-01-01T12:00:00Z"}
+TAINT = do.TaintNode("its VM is gone", "w1", "w1", "node-w1")
+UNTAINT = do.UntaintNode("its VM is back", "w1", "w1", "node-w1")
+
+
+class GuestNode:
+    """A guest with one Node, or none; keeps what is written of it."""
+
+    def __init__(
+        self, *taints: dict[str, str], by: str = "", uid: str = "node-w1", error: Any = None
+    ) -> None:
+        annotations = {BY: by} if by else {}
+        metadata = {"name": "w1", "uid": uid, "resourceVersion": "7", "annotations": annotations}
+        self.raw = {"metadata": metadata, "spec": {"taints": list(taints)}} if uid else None
+        self.error, self.written = error, list[Any]()
+        self.client = self
+
+    async def find(self, ref: ObjectRef) -> Any:
+        return self.raw
+
+    async def patch_node(self, name: str, change: Any) -> None:
+        self.written.append((name, change))
+        if self.error:
+            raise self.error
+
+    def run(self, action: do.TaintNode | do.UntaintNode) -> list[Any]:
+        unused: Any = None
+        clock: Any = SimpleNamespace(now=lambda: NOON)
+        context = ReconcileContext(
+            api=unused,
+            clusters=unused,
+            machines=unused,
+            secrets=unused,
+            clock=clock,
+            rng=unused,
+            stamps=unused,
+        )
+        guests: Any = SimpleNamespace(find=lambda uid: self)
+        methods = MachineActions(context, unused, guests, unused)
+        state = look(a_cluster(POOL), [MACHINE])
+        match action:
+            case do.TaintNode():
+                asyncio.run(methods.taint_node(action, state))
+            case do.UntaintNode():
+                asyncio.run(methods.untaint_node(action, state))
+        return self.written
+
+
+def written(by: str | None, *taints: dict[str, str]) -> list[Any]:
+    metadata = {"uid": "node-w1", "resourceVersion": "7", "annotations": {BY: by}}
+    return [("w1", {"metadata": metadata, "spec": {"taints": list(taints) or None}})]
+
+
+def test_a_node_is_tainted_beside_the_taints_that_it_has_where_it_is_as_it_was_read() -> None:
+    assert GuestNode(OTHER).run(TAINT) == written("windrow", OTHER, OURS)
+
+
+def test_a_taint_that_was_set_meanwhile_stays_whose_it_is() -> None:
+    assert GuestNode(OTHER, {"key": KEY, "effect": "NoExecute"}).run(TAINT) == []
+
+
+def test_the_taint_of_the_manager_is_removed_and_no_other() -> None:
+    assert GuestNode(OTHER, OURS, by="windrow").run(UNTAINT) == written(None, OTHER)
+    assert GuestNode(OURS, by="windrow").run(UNTAINT) == written(None)
+
+
+def test_a_taint_of_another_program_or_a_person_is_not_removed() -> None:
+    assert GuestNode(OURS).run(UNTAINT) == []
+    assert GuestNode(OURS, by="harvester-csi-driver").run(UNTAINT) == []
+
+
+@pytest.mark.parametrize("action", [TAINT, UNTAINT], ids=name_of)
+@pytest.mark.parametrize("uid", ["", "another"])
+def test_a_node_that_is_gone_or_another_by_now_is_left_alone(action: Any, uid: str) -> None:
+    node = GuestNode(OURS, by="windrow", uid=uid)
+
+    with pytest.raises(StalePlan):
+        node.run(action)
+    assert node.written == []
+
+
+def test_a_node_that_has_changed_meanwhile_is_looked_at_again() -> None:
+    with pytest.raises(StalePlan):
+        GuestNode(error=Conflict("changed")).run(TAINT)

@@ -21,18 +21,19 @@ from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.clusters.context import ProcessState, ReconcileContext
 from windrow.clusters.observer import Observer
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
-from windrow.clusters.state import ClusterState, ManagerLease
+from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node
 from windrow.core.stamps import ObservedStamps
 from windrow.harvester.cloud_init_secret import build_secret
 from windrow.harvester.identity import owner_annotations
 from windrow.harvester.names import VM_NAME
 from windrow.harvester.resources import VM
+from windrow.harvester.shutdown import Shutdown
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.harvester.unanswered import LATEST
 from windrow.harvester.volumes import claim_name
 from windrow.kubernetes.errors import Forbidden, KubeError, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
-from windrow.kubernetes.resources import PVC, SECRET, ObjectRef
+from windrow.kubernetes.resources import POD, PVC, SECRET, ObjectRef
 from windrow.machines.port import MachineStatus, Problem
 
 KEY = CLUSTER.ref("prod", "fleet-default")
@@ -120,6 +121,7 @@ def observe(
     hidden: Iterable[str] = (),
     configs: Sequence[dict[str, Any]] = (),
     versions: Mapping[str, HarvesterVersions] | None = None,
+    guest: Any = None,
     **metadata: Any,
 ) -> ClusterState:
     """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come."""
@@ -172,7 +174,7 @@ def observe(
             get_verified_client=verified,
             get_config=lambda credential, namespace: ClientConfig("https://10.0.0.1:6443"),
         ),
-        "guests": SimpleNamespace(find=lambda uid: None),
+        "guests": SimpleNamespace(find=lambda uid: guest),
         "prober": SimpleNamespace(
             was_probed=lambda one: True,
             find_problem=lambda one, uid: problems,
@@ -578,3 +580,129 @@ def test_a_disk_of_a_machine_that_is_recorded_or_of_a_vm_is_not_read_again() -> 
     vm = replace(of_vm(a_vm(machine="uid-x")), claims=(DISKS[0],))
     assert observe(replace(site, vms=[vm])).unrecorded_claims == ()
     assert DISKS[0] not in site.read
+
+
+# -- volumes of a machine that goes, or is gone
+
+
+@dataclass
+class Guest:
+    """A guest whose Nodes are those of these machines; `attached` has the name of the Node of each volume."""
+
+    nodes: tuple[Node, ...]
+    attached: dict[str, str] = field(default_factory=dict)
+    error: Exception | None = None
+    listed: int = 0
+
+    @property
+    def client(self) -> Guest:
+        return self
+
+    def observe(self) -> GuestState:
+        return GuestState("reachable", nodes=self.nodes)
+
+    async def list(self, kind: Any, *rest: Any, **more: Any) -> list[Any]:
+        if kind == POD:
+            return []
+        self.listed += 1
+        if self.error:
+            raise self.error
+        return [
+            {
+                "metadata": {"name": f"csi-{volume}"},
+                "spec": {
+                    "nodeName": node,
+                    "source": {"persistentVolumeName": volume} if volume != "inline" else {},
+                },
+            }
+            for volume, node in self.attached.items()
+        ]
+
+
+def a_guest(ready: bool = True, **rest: Any) -> Guest:
+    return Guest((Node(NAME, uid="node", machine_uid=UID, ready=ready),), **rest)
+
+
+def kept(**record: Any) -> Any:
+    return replace(deleted(**record), deletion_timestamp=None)
+
+
+def volumes_of(site: Harvester, record: Any, guest: Guest) -> tuple[Any, Any]:
+    (machine,) = observe(site, record, guest=guest).machines
+    return machine.attached, machine.shutdown
+
+
+def a_launcher(name: str = "virt-launcher-1", phase: str = "Running") -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "status": {"phase": phase}}
+
+
+def test_a_machine_whose_vm_is_gone_is_proven_to_be_shut_down_by_live_reads() -> None:
+    guest = a_guest(attached={"pvc-2": NAME, "pvc-1": NAME, "pvc-3": "other", "inline": NAME})
+    site = Harvester()
+
+    attached, shutdown = volumes_of(site, kept(), guest)
+
+    assert attached == ("csi-inline", "pvc-1", "pvc-2")
+    assert shutdown == Shutdown(
+        True, f"VirtualMachine default/{NAME} is not found, and no launcher pod of it runs"
+    )
+    assert site.read[-3:] == [NAME, NAME, "all pods"]
+
+
+def test_a_launcher_pod_that_runs_on_is_doubt() -> None:
+    site = Harvester()
+    site.put(POD, a_launcher())
+
+    assert volumes_of(site, kept(), a_guest())[1] == Shutdown(False, "Pod default/virt-launcher-1 is Running")
+
+
+@pytest.mark.parametrize(
+    "error", [Forbidden("pods is forbidden"), Unreachable("refused"), CredentialError("gone", "make it")]
+)
+def test_what_harvester_does_not_answer_is_doubt(error: Exception) -> None:
+    _, shutdown = volumes_of(Harvester(error=error), kept(), a_guest())
+
+    assert shutdown is not None
+    assert not shutdown.is_proven
+    assert str(error) in shutdown.because
+
+
+def test_of_another_driver_nothing_is_read_on_harvester() -> None:
+    site = Harvester()
+    record = kept(driver="digitalocean", driver_config={"WindrowDriver": "digitalocean"})
+
+    assert volumes_of(site, record, a_guest())[1] == Shutdown(True, "driver digitalocean does not find it")
+    assert site.read == []
+
+
+def test_a_machine_that_is_deleted_needs_no_proof_where_nothing_is_attached() -> None:
+    site = Harvester()
+
+    assert volumes_of(site, deleted(), a_guest()) == ((), None)
+    assert "all pods" not in site.read
+    assert volumes_of(site, deleted(), a_guest(attached={"pvc-1": NAME}))[0] == ("pvc-1",)
+    assert "all pods" in site.read
+
+
+def test_attachments_that_cannot_be_listed_are_unknown() -> None:
+    attached, shutdown = volumes_of(Harvester(), deleted(), a_guest(error=Unreachable("refused")))
+
+    assert attached is None
+    assert shutdown is not None
+
+
+def test_nothing_is_read_of_machines_that_run_or_of_a_cluster_that_is_deleted() -> None:
+    guest = a_guest(attached={"pvc-1": NAME})
+
+    assert volumes_of(Harvester(presence="present"), kept(), guest) == ((), None)
+    (machine,) = observe(Harvester(), kept(), guest=guest, deletionTimestamp=GONE).machines
+    assert (machine.attached, machine.shutdown) == ((), None)
+    assert guest.listed == 0
+
+
+def test_what_is_attached_to_a_drained_node_is_read_before_its_vm_goes() -> None:
+    guest = a_guest(attached={"pvc-1": NAME})
+
+    record = deleted(pool="removed")  # the machines of a pool that does not exist any more are drained
+
+    assert volumes_of(Harvester(presence="present"), record, guest) == (("pvc-1",), None)

@@ -186,6 +186,10 @@ class Executor:
                 await self._on_machine.scrub_bootstrap_data(action, state)
             case do.DeleteMachine():
                 await self._on_machine.delete_machine(action, state)
+            case do.TaintNode():
+                await self._on_machine.taint_node(action, state)
+            case do.UntaintNode():
+                await self._on_machine.untaint_node(action, state)
             case do.CordonNode():
                 await self._on_machine.cordon_node(action, state)
             case do.EvictPods():

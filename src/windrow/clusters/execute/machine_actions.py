@@ -43,6 +43,7 @@ from windrow.core.clock import format_time
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, resource_version_of, uid_of
 from windrow.kubernetes.resources import NODE, POD, SECRET
 from windrow.machines.port import (
     HARVESTER,
@@ -54,6 +55,12 @@ from windrow.machines.port import (
 )
 
 log = logging.getLogger(__name__)
+
+OUT_OF_SERVICE_TAINT = {
+    "key": names.OUT_OF_SERVICE,
+    "value": names.OUT_OF_SERVICE_VALUE,
+    "effect": "NoExecute",
+}
 
 
 class MachineActions:
@@ -164,6 +171,39 @@ class MachineActions:
             raise StalePlan from error
         if raw.get("kind") == MACHINE.kind:
             self._context.machines.mutated(raw)
+
+    async def taint_node(self, action: do.TaintNode, state: ClusterState) -> None:
+        raw = await self._read_node(action.node, action.uid, state)
+        taints = nested(raw, "spec", "taints", default=[])
+        if _without_out_of_service(taints) != taints:
+            return  # someone else has set it meanwhile
+        taint = {**OUT_OF_SERVICE_TAINT, "timeAdded": format_time(self._context.clock.now())}
+        await self._write_taints(raw, [*taints, taint], names.OUT_OF_SERVICE_MANAGER, state)
+
+    async def untaint_node(self, action: do.UntaintNode, state: ClusterState) -> None:
+        raw = await self._read_node(action.node, action.uid, state)
+        if annotations_of(raw).get(names.OUT_OF_SERVICE_BY) == names.OUT_OF_SERVICE_MANAGER:
+            taints = _without_out_of_service(nested(raw, "spec", "taints", default=[]))
+            await self._write_taints(raw, taints, None, state)
+
+    async def _read_node(self, name: str, uid: str, state: ClusterState) -> Raw:
+        raw = await get_connection(self._guests, state).client.find(NODE.ref(name))
+        if raw is None or uid_of(raw) != uid:
+            raise StalePlan
+        return raw
+
+    async def _write_taints(self, raw: Raw, taints: list[Raw], by: str | None, state: ClusterState) -> None:
+        """Write the whole list, which has no keys to merge by, where the Node still is as it was read."""
+        metadata = {
+            "uid": uid_of(raw),
+            "resourceVersion": resource_version_of(raw),
+            "annotations": {names.OUT_OF_SERVICE_BY: by},
+        }
+        change = {"metadata": metadata, "spec": {"taints": taints or None}}
+        try:
+            await get_connection(self._guests, state).patch_node(name_of(raw), change)
+        except Conflict as error:  # another controller has changed it
+            raise StalePlan from error
 
     async def cordon_node(self, action: do.CordonNode, state: ClusterState) -> None:
         await get_connection(self._guests, state).patch_node(action.node, {"spec": {"unschedulable": True}})
@@ -279,3 +319,7 @@ class MachineActions:
             self._context.machines.mutated(raw)
         self._context.process_state.deletion_requested.pop(machine.uid, None)
         self._context.process_state.node_deleted.discard(machine.uid)
+
+
+def _without_out_of_service(taints: list[Raw]) -> list[Raw]:
+    return [taint for taint in taints if taint.get("key") != names.OUT_OF_SERVICE]

@@ -357,6 +357,33 @@ class DeleteMachine(
 
 
 @dataclass(frozen=True)
+class TaintNode(
+    _MachineAction,
+    reason="TaintNode",
+    done="Tainted Node {action.node} as out of service",
+    event="Warning",
+    on_cluster=True,
+):
+    """Give the Node of a machine that was shut down the taint out-of-service, so that its pods and volumes are released."""
+
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class UntaintNode(
+    _MachineAction,
+    reason="UntaintNode",
+    done="Removed taint out-of-service of Node {action.node}",
+    on_cluster=True,
+):
+    """Remove the taint out-of-service that the manager has set."""
+
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class CordonNode(_MachineAction, reason="CordonNode", done="Cordoned Node {action.node}"):
     """Make the Node unschedulable."""
 
@@ -446,6 +473,8 @@ MachineAction = (
     | LabelNode
     | ScrubBootstrapData
     | DeleteMachine
+    | TaintNode
+    | UntaintNode
     | CordonNode
     | EvictPods
     | RemoveEtcdMember

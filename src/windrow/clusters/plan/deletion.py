@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
+from windrow.clusters.plan import fencing
 from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
@@ -38,6 +39,7 @@ from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
 from windrow.clusters.plan.load_balancers import plan_kept
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
+from windrow.core.formats.duration import human_duration
 from windrow.harvester.unanswered import describe_expiry, plan_end
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.machines.port import HARVESTER, is_synthetic_uid
@@ -65,6 +67,8 @@ def _next_step(machine: MachineState, state: ClusterState, partial: PartialPlan)
         _drain(machine, state, partial)
     elif state.awaits_drain(machine):
         _await_guest(machine, state, partial)
+    elif state.etcd_members != (machine,) and fencing.must_detach(machine, state):
+        _await_detachment(machine, state, partial)
     elif state.recorded.initialized and (
         state.is_etcd_member(machine) or _may_be_etcd_member(machine, state)
     ):
@@ -111,6 +115,18 @@ def _drain(machine: MachineState, state: ClusterState, partial: PartialPlan) -> 
         machine.name,
         state.now + EVICTION_RETRY,
     )
+
+
+def _await_detachment(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
+    """The pods are gone, and their volumes are about to be: a disk that is in use when its VM goes is free only much later."""
+    until = state.find_drain_end(machine)
+    limit = (
+        "however long that takes, since drainBeforeDeleteTimeout is 0"
+        if until is None
+        else "at the latest after drainBeforeDeleteTimeout"
+    )
+    what = fencing.describe_attached(machine)
+    partial.wait(what, f"the machine is deleted, {limit}", machine.name, state.now + EVICTION_RETRY)
 
 
 def _await_guest(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
@@ -175,6 +191,11 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
                 f"Node {node} is deleted",
                 machine.name,
             )
+            return
+        if fencing.awaits_release(machine, state):
+            what = fencing.describe_attached(machine)
+            then = f"Node {node} is deleted, at the latest {human_duration(fencing.RELEASE_TIMEOUT)} after it was tainted"
+            partial.wait(what, then, machine.name, state.now + EVICTION_RETRY)
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))
     elif may_have_joined and machine.record.was_created and state.guest.is_reachable:

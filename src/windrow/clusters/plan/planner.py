@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from windrow.clusters.api.immutable_config import is_restored
-from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools
+from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, fencing, guest_access, pools
 from windrow.clusters.plan.actions import (
     Action,
     CreateLoadBalancer,
@@ -66,6 +66,8 @@ def plan_cluster(state: ClusterState) -> Plan:
             partial.add(deletion.plan(state)).add(pools.plan(state))
         else:
             partial.add(deletion.plan(state))
+    if state.cluster.deletion_timestamp is None:
+        partial.add(fencing.plan(state))
     admitted, held = admit(partial.disruptions, state)
     wanted = _without_duplicates([*partial.actions, *(disruption.action for disruption in admitted)])
     actions = tuple(action for action in wanted if is_permitted(action, state, state.lease))

@@ -1,0 +1,107 @@
+"""Fencing: a Node whose machine was shut down gets the taint out-of-service, so that its volumes can go elsewhere.
+
+Kubernetes cannot tell a Node that is dead from one that is cut off, so it leaves the pods and volumes of a Node that is not
+Ready where they are: evicted pods terminate for ever, and their volumes are detached by force after six minutes, or never
+while the pods are there. The taint says what only an observer of the machine knows: nothing there can write any more.
+kube-controller-manager then deletes the pods and detaches the volumes at once.
+
+| The VM, by live reads                     | The Node has        | Then                                             |
+|-------------------------------------------|---------------------|--------------------------------------------------|
+| deleted; no launcher pod                  | no taint            | tainted at once, where volumes are attached to it |
+| exists; no VMI, no launcher pod           | no taint, NotReady  | tainted                                          |
+| exists; no VMI, no launcher pod           | no taint, Ready     | nothing: it may only be restarted                |
+| anything else, or unknown                 | no taint            | nothing                                          |
+| runs                                      | our taint, Ready    | the taint is removed                             |
+| runs                                      | our taint, NotReady | nothing yet                                      |
+| anything                                  | another's taint     | nothing: who set it removes it                   |
+
+A Node that is deleted takes the taint with it, and then its volumes are waited for again. So the Node of a machine that is
+gone is deleted only when nothing is attached to it any more, or after `RELEASE_TIMEOUT`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windrow.clusters.plan.actions import PartialPlan, TaintNode, UntaintNode
+from windrow.clusters.state import ClusterState, MachineState
+
+# After this long kube-controller-manager detaches volumes by force from a Node that is not healthy.
+RELEASE_TIMEOUT = timedelta(minutes=6)
+RECHECK = timedelta(seconds=10)
+# The states of a VM whose guest runs; of other drivers nothing more is known than that it is there.
+_RUNS = frozenset({"", "running", "migrating"})
+
+
+def plan(state: ClusterState) -> PartialPlan:
+    """Taint the Nodes of machines that were shut down, and remove our taint of those that are back."""
+    partial = PartialPlan()
+    if not state.guest.is_reachable:
+        return partial
+    for machine in state.machines:
+        if machine.node is None:
+            continue
+        if is_shutdown_suspected(machine):
+            _taint(machine, state, partial)
+        elif machine.node.out_of_service_by_manager and _is_back(machine):
+            because = f"{machine.vm_ref} runs and its Node is Ready"
+            partial.actions.append(UntaintNode(because, machine.name, machine.node.name, machine.node.uid))
+    return partial
+
+
+def is_shutdown_suspected(machine: MachineState) -> bool:
+    """Whether it is worth live reads to prove that the machine was shut down, and its Node is to have the taint then.
+
+    A VM that exists may be started again at once: then its pods stay, as after any reboot. A Node that is shown as Ready is
+    therefore left alone until its kubelet has missed its reports.
+    """
+    node = machine.node
+    if node is None or node.out_of_service:
+        return False
+    return machine.presence == "missing" or (machine.is_down and not node.ready)
+
+
+def _taint(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
+    node, shutdown = machine.node, machine.shutdown
+    assert node is not None  # else nothing is suspected
+    if shutdown is None or (machine.is_deleting and machine.attached == ()):
+        return
+    if shutdown.is_proven:
+        partial.actions.append(TaintNode(shutdown.because, machine.name, node.name, node.uid))
+        return
+    then = f"Node {node.name} is tainted as out of service, so that its volumes are released"
+    partial.wait(
+        f"proof that {machine.vm_ref} was shut down ({shutdown.because})",
+        then,
+        machine.name,
+        state.now + RECHECK,
+    )
+
+
+def _is_back(machine: MachineState) -> bool:
+    vm = machine.vm
+    return machine.is_ready and vm is not None and vm.presence == "present" and vm.state in _RUNS
+
+
+def must_detach(machine: MachineState, state: ClusterState) -> bool:
+    """Whether a machine that is being deleted, and was drained, has to keep its VM since volumes are attached to its Node."""
+    return machine.attached != () and state.is_drainable(machine)
+
+
+def awaits_release(machine: MachineState, state: ClusterState) -> bool:
+    """Whether the Node of a machine whose VM is gone has to stay since volumes are attached to it."""
+    node = machine.node
+    if node is None or machine.attached == ():
+        return False
+    # A taint of `kubectl taint` has no date; the deletion is requested in the same plan at the latest.
+    since = node.out_of_service_since or machine.deletion_requested or state.now
+    return state.now < since + RELEASE_TIMEOUT
+
+
+def describe_attached(machine: MachineState) -> str:
+    """What is waited for: `PersistentVolume pvc-… and 2 more to be detached from Node n`."""
+    attached = machine.attached
+    if not attached:
+        return f"VolumeAttachments of Node {machine.node_name} to be listed"
+    more = f" and {len(attached) - 1} more" if len(attached) > 1 else ""
+    return f"PersistentVolume {attached[0]}{more} to be detached from Node {machine.node_name}"
