@@ -17,7 +17,6 @@ from windrow.emulator.kit.scheduling import tolerates
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
 
-
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
