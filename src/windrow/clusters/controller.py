@@ -33,6 +33,7 @@ from windrow.clusters.plan.addresses import may_await_address
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
+from windrow.clusters.plan.volumes import must_ask
 from windrow.clusters.protection import ProtectionController, list_needed, list_needed_by_machine
 from windrow.clusters.sources.address_scopes import AddressScopes
 from windrow.clusters.sources.addresses import AddressBook
@@ -490,7 +491,7 @@ class ClusterController:
 
     def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
         """Keep the connection to the guest cluster open, and pointing to its servers."""
-        if state.cluster.deletion_timestamp is not None:
+        if state.cluster.deletion_timestamp is not None and not must_ask(state):
             # Nothing is done in it any more, and that its API ends with its machines is no failure.
             self._guest_clusters.close(state.cluster.uid)
             return None

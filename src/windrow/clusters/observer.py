@@ -18,6 +18,7 @@ from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.manifest.reading import read_cluster
@@ -39,6 +40,7 @@ from windrow.clusters.bootstrap_data import (
 from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import key_of_balancers, read_balancer
+from windrow.clusters.guest_volumes import VolumeClaim, read_guest_volumes, read_volume_claims
 from windrow.clusters.observed_addresses import AddressObserver
 from windrow.clusters.orphans import (
     MachineClaim,
@@ -62,6 +64,7 @@ from windrow.clusters.orphans import (
 )
 from windrow.clusters.plan import endpoint_balancers
 from windrow.clusters.plan.fencing import is_shutdown_suspected
+from windrow.clusters.plan.volumes import must_ask
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
@@ -95,7 +98,15 @@ from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
 from windrow.harvester.shutdown import Shutdown, launcher_selector, read_shutdown
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
-from windrow.kubernetes.resources import POD, PVC, SECRET, VOLUME_ATTACHMENT, ApiResource, ObjectRef
+from windrow.kubernetes.resources import (
+    PERSISTENT_VOLUME,
+    POD,
+    PVC,
+    SECRET,
+    VOLUME_ATTACHMENT,
+    ApiResource,
+    ObjectRef,
+)
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, Machines, MachineStatus, Problem
 
 # How long after an attempt the uid of a guest that did not report it is read again.
@@ -157,6 +168,8 @@ class Observer:
         if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
             end = self._context.by_wall_clock(self._find_account_end(state))
             return replace(state, orphans=await self._find_orphans(cluster), account_may_be_made_until=end)
+        if must_ask(state):
+            state = replace(state, guest_volumes=await self._list_guest_volumes(state))
         is_taken = cluster.uid in self._context.process_state.account_taken
         if is_taken or _needs_preflight(state):
             generation, found = self._context.process_state.preflight_passed.get(cluster.uid, (0, ()))
@@ -435,7 +448,8 @@ class Observer:
         )
         read_vms = [vm for raw in vms if (vm := read_orphan_vm(raw, cluster)) is not None]
         unrecorded = [await _prove_vm(client, vm, cluster) for vm in read_vms]
-        listed = filter(None, map(read_machine_claim, await client.list(PVC, account.namespace)))
+        raw_claims = await client.list(PVC, account.namespace)
+        listed = filter(None, map(read_machine_claim, raw_claims))
         claims = sorted((one for one in listed if one.cluster_uid == cluster.uid), key=str)
         return Orphans(
             balancers,
@@ -451,7 +465,24 @@ class Observer:
                 for claim in without_claims_of(read_vms, claims)
                 if not (claim.is_deleting or claim.is_used)
             ),
+            await self._read_volume_claims(client, raw_claims, account.namespace, cluster),
         )
+
+    async def _read_volume_claims(
+        self, client: Client, claims: list[Raw], namespace: str, cluster: Cluster
+    ) -> tuple[VolumeClaim, ...]:
+        recorded = cluster.recorded.volumes
+        used = await client.list(VM, namespace) if recorded is not None and recorded.delete else []
+        return read_volume_claims(claims, used, recorded, cluster.recorded.guest_uid)
+
+    async def _list_guest_volumes(self, state: ClusterState) -> GuestVolumes | None:
+        connection = self._guests.find(state.cluster.uid)
+        if connection is None or not state.guest.is_reachable:
+            return None
+        try:
+            return read_guest_volumes(await connection.client.list(PERSISTENT_VOLUME))
+        except KubeError:
+            return None
 
     # -- guest -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from windrow.bootstrap.spec import ClusterSecrets, GuestCredential
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
+from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.endpoint_balancer import ObservedBalancer
@@ -368,6 +369,8 @@ class ClusterState:
     unrecorded_claims: tuple[MachineClaim, ...] = ()
     # Until when a request to create the guest's ServiceAccount that was not answered may be carried out; None: there is none.
     account_may_be_made_until: datetime | None = None
+    # Of a cluster that is deleted, as the guest lists them while they are not recorded. None: it has not.
+    guest_volumes: GuestVolumes | None = None
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
     lease: ManagerLease = field(default_factory=ManagerLease)

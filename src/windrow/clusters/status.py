@@ -327,7 +327,9 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
     ]
     general = [wait for wait in plan.waits if not wait.machine]
     # What machines wait for is more precise than that a pool is incomplete.
-    if general and not (waits and state.recorded.init_server_uid):
+    # Of a Cluster that is deleted the machines wait for the same until they are deleted, too.
+    is_ending = state.cluster.deletion_timestamp is not None and not state.deleting
+    if general and (is_ending or not (waits and state.recorded.init_server_uid)):
         return general[0]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""

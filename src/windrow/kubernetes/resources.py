@@ -103,6 +103,7 @@ CLUSTER_ROLE = ApiResource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced
 CLUSTER_ROLE_BINDING = ApiResource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 LEASE = ApiResource("coordination.k8s.io", "v1", "Lease", "leases")
 STORAGE_CLASS = ApiResource("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
+PERSISTENT_VOLUME = ApiResource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 VOLUME_ATTACHMENT = ApiResource(
     "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False
 )

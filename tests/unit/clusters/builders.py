@@ -10,6 +10,7 @@ from typing import Any
 from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets, Role
 from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus, ReservedName
 from windrow.clusters.plan.actions import Action
@@ -56,6 +57,7 @@ def a_cluster(*pools: Pool, **rest: Any) -> Cluster:
             initialized=True,
             provisioned=True,
             version="v1.35.1+rke2r1",
+            volumes=GuestVolumes(),
         ),
     )
     version = rest.pop("version_wish", "v1.35.1+rke2r1")

@@ -29,6 +29,7 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT
+from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.status import GuestServiceAccount, RecordedStatus
 from windrow.clusters.orphans import MachineClaim
 from windrow.clusters.plan.actions import (
@@ -560,7 +561,9 @@ def ending(machines, **recorded):
             SERVERS,
             WORKERS,
             deletion_timestamp=NOON,
-            recorded=RecordedStatus(initialized=True, service_account=ACCOUNT, **recorded),
+            recorded=RecordedStatus(
+                initialized=True, service_account=ACCOUNT, volumes=GuestVolumes(), **recorded
+            ),
         ),
         machines,
     )

@@ -108,6 +108,7 @@ class Cluster:
     credential: str = ""
     pools: tuple[Pool, ...] = ()
     remediation_disabled: bool = False
+    keeps_volumes: bool = False  # on Harvester, when it is deleted
     global_config: Mapping[str, Any] = field(default_factory=dict)
     selector_config: tuple[Mapping[str, Any], ...] = ()
     chart_values: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
 The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`,
-`controlPlaneEndpoint`, `immutableConfig`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+`controlPlaneEndpoint`, `immutableConfig`, `volumes`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
 first contact. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, read_recorded_endpoint
+from windrow.clusters.api.guest_volumes import GuestVolumes, read_recorded_volumes
 from windrow.clusters.api.immutable_config import ImmutableConfig, read_immutable_config
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import nested, time_of
@@ -66,6 +67,9 @@ class RecordedStatus:
     creating: tuple[ReservedName, ...] = ()
     endpoint: ControlPlaneEndpoint | None = None
     immutable_config: ImmutableConfig | None = None  # what its servers share for good
+    volumes: GuestVolumes | None = (
+        None  # of the guest, as it said when it was to be deleted; None: it was not asked
+    )
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -90,6 +94,7 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
         ),
         endpoint=read_recorded_endpoint(status),
         immutable_config=read_immutable_config(status),
+        volumes=read_recorded_volumes(status),
         raw=status,
     )
 

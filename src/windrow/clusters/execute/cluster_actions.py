@@ -16,6 +16,7 @@ from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.endpoint import render_endpoint
+from windrow.clusters.api.guest_volumes import render_recorded_volumes
 from windrow.clusters.api.immutable_config import find_immutable_config, render_immutable_config
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import new_machine_name, render_machine
@@ -325,6 +326,17 @@ class ClusterActions:
             await delete_if_exists(client, ref, uid)
 
     async def delete_unrecorded_claims(self, action: do.DeleteUnrecordedClaims, state: ClusterState) -> None:
+        location = location_of(state.cluster)
+        if location is None:
+            raise StalePlan
+        client = await self._harvesters.get_verified_client(location, state.cluster.namespace)
+        for claim in action.claims:
+            await delete_if_exists(client, claim.ref, claim.uid)
+
+    async def record_volumes(self, action: do.RecordVolumes, state: ClusterState) -> None:
+        await self._context.patch_cluster_status(state, {"volumes": render_recorded_volumes(action.volumes)})
+
+    async def delete_volumes(self, action: do.DeleteVolumes, state: ClusterState) -> None:
         location = location_of(state.cluster)
         if location is None:
             raise StalePlan

@@ -162,12 +162,16 @@ class Executor:
                 await self._on_cluster.delete_service_account(action, state)
             case do.DeleteLoadBalancers():
                 await self._on_cluster.delete_load_balancers(action, state)
-            case do.KeepLoadBalancers() | do.KeepVMs() | do.KeepClaims():
+            case do.KeepLoadBalancers() | do.KeepVMs() | do.KeepClaims() | do.KeepVolumes():
                 pass  # its event is all
             case do.DeleteUnrecordedVMs():
                 await self._on_machine.delete_unrecorded_vms(action, state)
             case do.DeleteUnrecordedClaims():
                 await self._on_cluster.delete_unrecorded_claims(action, state)
+            case do.RecordVolumes():
+                await self._on_cluster.record_volumes(action, state)
+            case do.DeleteVolumes():
+                await self._on_cluster.delete_volumes(action, state)
             case do.DeleteSecrets():
                 await self._on_cluster.delete_secrets(action, state)
             case do.RemoveFinalizer():

@@ -16,7 +16,9 @@ from windrow.client.events import EventType
 from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.endpoint import EndpointBalancer, Purpose
+from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.endpoint_balancer import ObservedBalancer
+from windrow.clusters.guest_volumes import VolumeClaim
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.state import MachineState
 from windrow.kubernetes.resources import ObjectRef
@@ -295,6 +297,25 @@ class DeleteUnrecordedClaims(
 
 
 @dataclass(frozen=True)
+class RecordVolumes(_Action, reason="RecordVolumes"):
+    """Record the volumes of a guest cluster that is deleted, and their reclaim policies, while its API answers."""
+
+    volumes: GuestVolumes
+
+
+@dataclass(frozen=True)
+class DeleteVolumes(_Action, reason="DeleteVolumes", done="Deleted volumes of {cluster} on Harvester"):
+    """Delete PersistentVolumeClaims on Harvester that are volumes of the deleted guest cluster, each with its uid."""
+
+    claims: tuple[VolumeClaim, ...]
+
+
+@dataclass(frozen=True)
+class KeepVolumes(_Action, reason="KeepVolumes", done="Kept volumes of {cluster} on Harvester"):
+    """Report which volumes stay on Harvester as their reclaim policy says."""
+
+
+@dataclass(frozen=True)
 class DeleteSecrets(_Action, reason="DeleteSecrets", done="Deleted Secrets of {cluster}"):
     """Delete the Secrets of the cluster."""
 
@@ -462,6 +483,9 @@ ClusterAction = (
     | KeepClaims
     | DeleteUnrecordedVMs
     | DeleteUnrecordedClaims
+    | RecordVolumes
+    | DeleteVolumes
+    | KeepVolumes
     | DeleteSecrets
     | RemoveFinalizer
 )

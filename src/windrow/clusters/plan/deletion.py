@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
-from windrow.clusters.plan import fencing
+from windrow.clusters.plan import fencing, volumes
 from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
@@ -260,6 +260,9 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     partial = PartialPlan()
     if not state.cluster.has_finalizer:
         return partial
+    record = volumes.plan_record(state)
+    if record.waits:
+        return record
     partial.actions += [DeleteMachine("the Cluster is deleted", machine.name) for machine in state.active]
     for machine in state.deleting:
         if not machine.record.has_finalizer:
@@ -285,6 +288,9 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     remains = _plan_remains(state)
     if remains.waits:
         return partial.add(remains)
+    claims = volumes.plan_deletion(state)
+    if claims.waits:
+        return partial.add(claims)
     endpoint = plan_endpoint_end(state)
     if endpoint.waits:
         return partial.add(endpoint)
@@ -294,6 +300,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     partial.add(account)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
     partial.actions += _plan_kept(state.orphans)
+    partial.actions += volumes.plan_kept(state)
     partial.add(plan_unused(state, is_gone=True))
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
     gone = "its Machines are gone, and so is what Windrow made for it on Harvester"

@@ -158,6 +158,7 @@ def _read_cluster(
         or next((pool.credential for pool in pools if pool.driver == HARVESTER and pool.credential), ""),
         pools=tuple(pools),
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
+        keeps_volumes=annotations_of(raw).get(names.SKIP_CLEANUP) == "true",
         global_config=global_config,
         selector_config=selectors,
         chart_values=rke.mapping("chartValues"),

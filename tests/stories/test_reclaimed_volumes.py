@@ -1,0 +1,198 @@
+"""A cluster is deleted that has volumes on Harvester: exactly those go whose reclaim policy says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.stories.cluster_rig import SERVERS, Transcript, a_pool, gone
+from tests.stories.test_cluster_life import Story, a_story, check_story
+from tests.support.clock import run_driven
+
+from windrow.client.client import Client
+from windrow.clusters.api.names import SKIP_CLEANUP
+from windrow.emulator import kinds
+from windrow.harvester.resources import VM, VM_ACTIONS
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object
+from windrow.kubernetes.requests import put_subresource
+from windrow.kubernetes.resources import PERSISTENT_VOLUME, PVC, SERVICE
+
+DRIVER = "driver.harvesterhci.io"
+
+
+def pvc(number: int) -> str:
+    return f"pvc-6f7c7c8e-0b3f-4b5e-9a43-{number:012}"
+
+
+ATTACHED, DETACHED, RETAINED, STATIC, MARKED = map(pvc, range(1, 6))
+
+
+async def make_claim(host: Client, name: str, guest_uid: str = "") -> None:
+    """As the CSI driver makes it; without `guest_uid`, as the Go driver does."""
+    labels = {"windrow.io/csi-driver": DRIVER} if guest_uid else None
+    annotations = {"windrow.io/guest-uid": guest_uid} if guest_uid else None
+    resources = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteMany"], "volumeMode": "Block", "resources": resources}
+    await host.create(
+        PVC, new_object(PVC, name, "default", labels=labels, annotations=annotations, spec=spec)
+    )
+
+
+async def make_volume(
+    guest: Client, name: str, policy: str = "Delete", *, handle: str = "", provisioned: bool = True
+) -> None:
+    annotations = {"pv.kubernetes.io/provisioned-by": DRIVER} if provisioned else None
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": DRIVER, "volumeHandle": handle or name},
+        "persistentVolumeReclaimPolicy": policy,
+    }
+    await guest.create(
+        PERSISTENT_VOLUME, new_object(PERSISTENT_VOLUME, name, annotations=annotations, spec=spec)
+    )
+
+
+async def plug(host: Client, vm: str, claim: str) -> None:
+    source = {"persistentVolumeClaim": {"claimName": claim, "hotpluggable": True}}
+    steps = [
+        {"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": claim, **source}},
+        {
+            "op": "add",
+            "path": "/spec/template/spec/domain/devices/disks/-",
+            "value": {"name": claim, "disk": {"bus": "scsi"}, "serial": claim.removeprefix("pvc-")},
+        },
+    ]
+    await host.json_patch(VM.ref(vm, "default"), steps)
+
+
+async def with_volumes(it: Story) -> Client:
+    """Five claims: two to delete, one of them plugged into a machine; one to retain, plugged in too; one of a volume that was
+    made by hand; one of which the guest says nothing."""
+    machines = await it.stage.wait_for_settled()
+    guest, host = await it.stage.guest_client(), it.sim.harvester_client
+    guest_uid = (await guest.get(SERVICE.ref("kubernetes", "default")))["metadata"]["uid"]
+    for name in (ATTACHED, RETAINED):
+        await make_claim(host, name)
+    for name in (DETACHED, STATIC, MARKED):
+        await make_claim(host, name, guest_uid)
+    await make_volume(guest, ATTACHED)
+    await make_volume(guest, DETACHED)
+    await make_volume(guest, RETAINED, "Retain")
+    await make_volume(guest, "by-hand", handle=STATIC, provisioned=False)
+    for name in (ATTACHED, RETAINED):
+        await plug(host, name_of(machines[-1]), name)
+    await it.sim.advance(seconds=30)
+    it.transcript.lines.clear()
+    return host
+
+
+async def claims_left(host: Client) -> list[str]:
+    return sorted(name_of(raw) for raw in await host.list(PVC, "default"))
+
+
+async def delete(it: Story) -> None:
+    it.transcript.say("kubectl delete cluster")
+    await it.sim.management_client.delete(it.ref)
+    await gone(it.sim, it.ref)
+
+
+def one_machine() -> Any:
+    return a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
+
+
+def test_a_deleted_cluster_deletes_the_volumes_whose_policy_is_delete_and_keeps_the_others() -> None:
+    async def story() -> Transcript:
+        async with one_machine() as it:
+            host = await with_volumes(it)
+            await delete(it)
+            assert await claims_left(host) == [RETAINED, STATIC, MARKED]
+            return it.transcript
+
+    check_story("delete-cluster-with-volumes", story)
+
+
+def outcome(prepare: Callable[[Story], Any]) -> tuple[list[str], list[str]]:
+    """What is left of a cluster that is deleted after `prepare`, and what was told of it."""
+
+    async def story() -> tuple[list[str], list[str]]:
+        async with one_machine() as it:
+            host = await with_volumes(it)
+            await prepare(it)
+            await delete(it)
+            told = [line for line in it.transcript.lines if "PersistentVolume" in line]
+            return await claims_left(host), told
+
+    return run_driven(story())
+
+
+def test_rancher_s_annotation_keeps_all_volumes() -> None:
+    async def opt_out(it: Story) -> None:
+        change = {"metadata": {"annotations": {SKIP_CLEANUP: "true"}}}
+        await it.sim.management_client.patch(it.ref, change)
+
+    left, told = outcome(opt_out)
+
+    assert left == [ATTACHED, DETACHED, RETAINED, STATIC, MARKED]
+    assert "skipHarvesterMachineProvisionCleanup keeps all volumes" in told[-1]
+
+
+def test_a_cluster_whose_api_does_not_answer_keeps_its_volumes_and_names_those_that_are_marked() -> None:
+    async def stop_servers(it: Story) -> None:
+        for raw in await it.sim.harvester_client.list(VM, "default"):
+            if "servers" in name_of(raw):
+                await it.sim.harvester_client.call(
+                    put_subresource(VM_ACTIONS.ref(name_of(raw), "default"), "stop")
+                )
+        change = {"metadata": {"annotations": {"windrow.io/remediation": "off"}}}
+        await it.sim.management_client.patch(it.ref, change)
+        await it.sim.advance(seconds=90)
+
+    left, told = outcome(stop_servers)
+
+    assert left == [ATTACHED, DETACHED, RETAINED, STATIC, MARKED]
+    assert any("the guest API server to list PersistentVolumes" in line for line in told)
+    assert "the guest did not say that it is to be deleted" in told[-1]
+    assert DETACHED in told[-1]
+
+
+def test_a_volume_that_another_vm_uses_by_now_is_kept() -> None:
+    async def use_elsewhere(it: Story) -> None:
+        host = it.sim.harvester_client
+        disk = {"name": "data", "disk": {"bus": "virtio"}}
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": DETACHED}}
+        domain = {"devices": {"disks": [disk]}, "memory": {"guest": "1Gi"}}
+        template = {"spec": {"domain": domain, "volumes": [volume]}}
+        spec = {"runStrategy": "Halted", "template": template}
+        await host.create(kinds.VM, new_object(kinds.VM, "rescue", "default", spec=spec))
+
+    left, told = outcome(use_elsewhere)
+
+    assert left == [DETACHED, RETAINED, STATIC, MARKED]
+    assert any("VirtualMachine default/rescue uses it" in line for line in told)
+
+
+@pytest.mark.parametrize("moment", ["recorded", "machines gone"])
+def test_a_manager_that_is_replaced_meanwhile_deletes_the_same(moment: str) -> None:
+    async def story() -> list[str]:
+        async with one_machine() as it:
+            host = await with_volumes(it)
+            await it.sim.management_client.delete(it.ref)
+
+            def is_there(raw: Raw | None) -> bool:
+                if moment == "recorded":
+                    return raw is None or nested(raw, "status", "volumes") is not None
+                return raw is None
+
+            while not is_there(await it.sim.management_client.find(it.ref)):
+                await it.sim.advance(seconds=0.1)
+                if moment == "machines gone" and await host.list(VM, "default") == []:
+                    break
+            await it.sim.kill_manager()
+            await it.sim.advance(seconds=20)
+            it.sim.start_manager()
+            await gone(it.sim, it.ref)
+            return await claims_left(host)
+
+    assert run_driven(story()) == [RETAINED, STATIC, MARKED]
