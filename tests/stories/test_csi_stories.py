@@ -212,3 +212,51 @@ def test_ten_volumes_are_attached_at_once():
         told.log(f"patches of VM node-1: {len(patches)}")
 
     told("csi-ten-at-once", story, nodes=("node-1",))
+
+
+def test_three_volumes_of_a_node_that_died_are_attached_elsewhere_within_two_minutes():
+    names = [f"pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f000{place}" for place in range(3)]
+
+    async def story(told: Narrator) -> None:
+        rig = told.rig
+        await told.calls("three volumes", *(create(one) for one in names))
+        await told.calls("all are attached to node-1", *(publish(one, "node-1") for one in names))
+        began = rig.now_s
+        await rig.client.delete(vm_ref("node-1"))
+        await told.calls(
+            "VM node-1 is deleted; the pods may not start elsewhere yet",
+            *(publish(one, "node-2") for one in names),
+            once=True,
+        )
+        await eventually(rig.harvester, vmi_ref("node-1"), is_gone)
+        await told.calls(
+            "Node node-1 is out of service: its VolumeAttachments are deleted",
+            *(unpublish(one, "node-1") for one in names),
+        )
+        await told.calls("the pods start on node-2", *(publish(one, "node-2") for one in names))
+        assert rig.now_s - began < 120
+        assert set(names) <= set(await rig.claims())
+        await told.calls("the attacher looks", csi.ListVolumesRequest())
+
+    told("csi-node-dies", story, nodes=("node-1", "node-2"))
+
+
+def test_a_snapshot_outlives_its_volume_and_its_node_and_is_restored():
+    async def story(told: Narrator) -> None:
+        rig = told.rig
+        await told.calls("a volume", create(DATA))
+        await told.calls("it is attached", publish(DATA, "node-1"))
+        await told.calls("a snapshot is taken while it is used", create_snapshot("snapshot-1", DATA))
+        await told.calls("again, as after a lost answer", create_snapshot("snapshot-1", DATA))
+        await rig.client.delete(vm_ref("node-1"))
+        await eventually(rig.harvester, vmi_ref("node-1"), is_gone)
+        await told.calls("node-1 is lost; its attachment ends", unpublish(DATA, "node-1"))
+        await told.calls("the volume is deleted", delete(DATA))
+        await told.rest(30)
+        await told.calls("it is restored of the snapshot", create(COPY, 1, snapshot="snapshot-1"))
+        await told.calls("and attached to node-2", publish(COPY, "node-2"))
+        await told.calls("the snapshot is deleted; the restored volume stays", delete_snapshot("snapshot-1"))
+        await told.rest(30)
+        await told.calls("the attacher looks", csi.ListVolumesRequest())
+
+    told("csi-snapshot-restored", story, nodes=("node-1", "node-2"))

@@ -33,7 +33,7 @@ from windrow.clusters.plan.addresses import may_await_address
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
-from windrow.clusters.plan.volumes import must_ask
+from windrow.clusters.plan.volumes.reclaim import must_ask
 from windrow.clusters.protection import ProtectionController, list_needed, list_needed_by_machine
 from windrow.clusters.sources.address_scopes import AddressScopes
 from windrow.clusters.sources.addresses import AddressBook

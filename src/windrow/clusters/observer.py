@@ -40,7 +40,6 @@ from windrow.clusters.bootstrap_data import (
 from windrow.clusters.bootstrap_secrets import check_secrets
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import key_of_balancers, read_balancer
-from windrow.clusters.guest_volumes import VolumeClaim, read_guest_volumes, read_volume_claims
 from windrow.clusters.observed_addresses import AddressObserver
 from windrow.clusters.orphans import (
     MachineClaim,
@@ -63,13 +62,14 @@ from windrow.clusters.orphans import (
     without_claims_of,
 )
 from windrow.clusters.plan import endpoint_balancers
-from windrow.clusters.plan.fencing import is_shutdown_suspected
-from windrow.clusters.plan.volumes import must_ask
+from windrow.clusters.plan.volumes.fencing import is_shutdown_suspected
+from windrow.clusters.plan.volumes.reclaim import must_ask
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.endpoint_pools import check_address_pools, check_endpoint
 from windrow.clusters.sources.guest_api import GuestClusterCache
+from windrow.clusters.sources.guest_volumes import VolumeClaim, read_guest_volumes, read_volume_claims
 from windrow.clusters.sources.harvester_objects import (
     CREATOR_SELECTOR,
     HarvesterObjects,

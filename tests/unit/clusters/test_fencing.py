@@ -36,7 +36,7 @@ from windrow.clusters.plan.actions import (
     TaintNode,
     UntaintNode,
 )
-from windrow.clusters.plan.fencing import RELEASE_TIMEOUT, is_shutdown_suspected
+from windrow.clusters.plan.volumes.fencing import RELEASE_TIMEOUT, is_shutdown_suspected
 from windrow.clusters.state import MachineState, read_node
 from windrow.harvester.shutdown import Shutdown
 

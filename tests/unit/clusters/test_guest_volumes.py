@@ -21,7 +21,6 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.clusters.api.guest_volumes import GuestVolumes, read_recorded_volumes, render_recorded_volumes
-from windrow.clusters.guest_volumes import MAX_RECORDED, VolumeClaim, read_guest_volumes, read_volume_claims
 from windrow.clusters.orphans import Orphans
 from windrow.clusters.plan.actions import (
     DeleteMachine,
@@ -30,6 +29,12 @@ from windrow.clusters.plan.actions import (
     KeepVolumes,
     RecordVolumes,
     RemoveFinalizer,
+)
+from windrow.clusters.sources.guest_volumes import (
+    MAX_RECORDED,
+    VolumeClaim,
+    read_guest_volumes,
+    read_volume_claims,
 )
 from windrow.clusters.state import GuestState
 

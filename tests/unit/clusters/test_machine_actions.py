@@ -155,7 +155,7 @@ class GuestNode:
             stamps=unused,
         )
         guests: Any = SimpleNamespace(find=lambda uid: self)
-        methods = MachineActions(context, unused, guests, unused)
+        methods = MachineActions(context, unused, guests)
         state = look(a_cluster(POOL), [MACHINE])
         match action:
             case do.TaintNode():

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
-from windrow.clusters.plan import fencing, volumes
 from windrow.clusters.plan.actions import (
     CordonNode,
     DeleteMachine,
@@ -38,6 +37,7 @@ from windrow.clusters.plan.endpoint_balancers import plan_deletion as plan_endpo
 from windrow.clusters.plan.guest_access import plan_deletion as plan_account_end
 from windrow.clusters.plan.load_balancers import plan_deletion as plan_balancers_end
 from windrow.clusters.plan.load_balancers import plan_kept
+from windrow.clusters.plan.volumes import fencing, reclaim
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 from windrow.core.formats.duration import human_duration
 from windrow.harvester.unanswered import describe_expiry, plan_end
@@ -260,7 +260,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     partial = PartialPlan()
     if not state.cluster.has_finalizer:
         return partial
-    record = volumes.plan_record(state)
+    record = reclaim.plan_record(state)
     if record.waits:
         return record
     partial.actions += [DeleteMachine("the Cluster is deleted", machine.name) for machine in state.active]
@@ -288,7 +288,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     remains = _plan_remains(state)
     if remains.waits:
         return partial.add(remains)
-    claims = volumes.plan_deletion(state)
+    claims = reclaim.plan_deletion(state)
     if claims.waits:
         return partial.add(claims)
     endpoint = plan_endpoint_end(state)
@@ -300,7 +300,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     partial.add(account)
     partial.actions += plan_kept(state)  # not before Harvester took the rest, or each attempt would tell it
     partial.actions += _plan_kept(state.orphans)
-    partial.actions += volumes.plan_kept(state)
+    partial.actions += reclaim.plan_kept(state)
     partial.add(plan_unused(state, is_gone=True))
     partial.actions.append(DeleteSecrets("the Cluster is deleted"))
     gone = "its Machines are gone, and so is what Windrow made for it on Harvester"

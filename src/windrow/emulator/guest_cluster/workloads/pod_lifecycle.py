@@ -173,7 +173,7 @@ def _plan_collection(node: Raw, state: PodState) -> list[Step]:
 
 
 def is_out_of_service(node: Raw) -> bool:
-    """Whether it was shut down without notice, as somebody says who knows it. The taint's value and effect do not matter."""
+    """Whether it was shut down without notice, as a client says that knows it. The taint's value and effect do not matter."""
     return any(one.get("key") == OUT_OF_SERVICE for one in nested(node, "spec", "taints", default=[]))
 
 

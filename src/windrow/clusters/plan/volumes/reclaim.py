@@ -22,8 +22,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from windrow.clusters.api.names import SKIP_CLEANUP
-from windrow.clusters.guest_volumes import VolumeClaim
 from windrow.clusters.plan.actions import DeleteVolumes, KeepClaims, KeepVolumes, PartialPlan, RecordVolumes
+from windrow.clusters.sources.guest_volumes import VolumeClaim
 from windrow.clusters.state import ClusterState, unreachable_reason
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 

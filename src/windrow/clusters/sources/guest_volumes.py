@@ -26,7 +26,7 @@ from windrow.kubernetes.objects import (
 )
 from windrow.kubernetes.resources import PVC, ObjectRef
 
-# Of the CSI driver, whoever made it; a volume's handle is the name of its claim on Harvester.
+# Of the CSI driver, ours and the Go one; a volume's handle is the name of its claim on Harvester.
 CSI_DRIVER = "driver.harvesterhci.io"
 MADE_BY_CSI = "windrow.io/csi-driver"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
