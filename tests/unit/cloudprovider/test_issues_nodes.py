@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from windrow.core.clock import format_time
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import NODE, SERVICE
 
@@ -142,6 +143,22 @@ def test_issue_11683_a_node_whose_vm_is_gone_goes_with_the_rights_of_the_chart()
     assert (found, complaints) == (["w2"], [])
     assert ("w1", "DeletingNode") in events
     assert ("w1", "DeletingNodeFailed") not in events
+
+
+def test_a_lost_node_that_is_out_of_service_goes_only_when_its_volumes_had_time_to_be_detached():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        now = format_time(world.clock.now())
+        taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "timeAdded": now}
+        await world.cluster.patch(NODE.ref("w1"), {"spec": {"taints": [taint]}})
+        await world.lose_vm("w1")
+        await world.be_ready("w1", False)
+        await asyncio.sleep(350)
+        early = [raw["metadata"]["name"] for raw in await world.cluster.list(NODE)]
+        await asyncio.sleep(310)
+        return early, [raw["metadata"]["name"] for raw in await world.cluster.list(NODE)]
+
+    assert run_story(story) == (["w1", "w2"], ["w2"])
 
 
 def test_issue_11682_a_machine_that_takes_over_a_fixed_host_name_is_itself():

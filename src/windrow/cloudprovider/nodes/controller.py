@@ -271,7 +271,10 @@ class NodeController:
 
     async def _observe(self, node: GuestNode, identity: VmMatch) -> NodeState:
         if not isinstance(identity, VmFound):
-            return NodeState(node, identity, is_gone=await self._is_gone(node, identity))
+            since = node.out_of_service_since
+            tainted_for = None if since is None else self._clock.now() - since
+            is_gone = await self._is_gone(node, identity)
+            return NodeState(node, identity, is_gone=is_gone, out_of_service_for=tainted_for)
         now = self._clock.monotonic()
         _, since = self._instance_since.get(node.name, ("", now))
         instance = self._find_instance(identity.vm)

@@ -61,7 +61,7 @@ def render_patches(node: GuestNode, changes: Sequence[Change]) -> tuple[Raw, Raw
 
 
 def _render_taint(taint: Taint) -> dict[str, str]:
-    raw = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    raw = {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
     return {key: value for key, value in raw.items() if value}
 
 

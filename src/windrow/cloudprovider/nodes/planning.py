@@ -6,7 +6,7 @@
 | is initialised                     | addresses and topology follow its VM, also after a migration               |
 | is Ready                           | the taint `shutdown` is removed                                            |
 | is not Ready, its VM is off        | the taint `shutdown` is added                                              |
-| is not Ready, its VM is not found  | it is deleted                                                              |
+| is not Ready, its VM is not found  | it is deleted; not before six minutes of the taint `out-of-service`        |
 
 Zone and region follow the host of the VM, under present and old keys. Harvester writes them as annotations of the
 instance, and removes them when the host has none. We write them to the node, and beside them a record of what we wrote:
@@ -148,6 +148,10 @@ class Plan:
     requeue_after: timedelta | None = None
 
 
+# After this long kube-controller-manager detaches volumes by force, taint or not.
+RELEASE_TIMEOUT = timedelta(minutes=6)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """The observed state of one node and its VM.
@@ -162,6 +166,13 @@ class NodeState:
     is_gone: bool = False
     known_for: timedelta = timedelta.max
     virtual: Set[str] | None = NO_ADDRESSES
+    # For how long the node has had the taint out-of-service, where that has a date.
+    out_of_service_for: timedelta | None = None
+
+    @property
+    def is_being_released(self) -> bool:
+        """Whether its volumes may still be detached from it at once: without the node they are waited for much longer."""
+        return self.out_of_service_for is not None and self.out_of_service_for < RELEASE_TIMEOUT
 
 
 def plan_node(state: NodeState, options: Options) -> Plan:
@@ -262,6 +273,8 @@ def plan_lifecycle(state: NodeState) -> list[Change]:
     if node.is_ready:
         return [RemoveTaint(names.SHUTDOWN, "the node is Ready")] if is_marked else []
     match state.identity:
+        case VmMissing() if state.is_being_released:
+            return []  # asked again, as every node whose VM is missing
         case VmMissing(vm_uid) if state.is_gone:
             because = f"no VirtualMachine has the uid {vm_uid}"
             message = f"Deleting node {node.name} because it does not exist in the cloud provider"

@@ -44,6 +44,7 @@ class Taint:
     key: str
     effect: str
     value: str = ""
+    time_added: str = ""  # as it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,12 @@ class GuestNode:
 
     def has_taint(self, key: str) -> bool:
         return any(taint.key == key for taint in self.taints)
+
+    @property
+    def out_of_service_since(self) -> datetime | None:
+        """None also where the taint has no date."""
+        dates = (_parse_time(one.time_added) for one in self.taints if one.key == names.OUT_OF_SERVICE)
+        return next((date for date in dates if date is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,8 @@ def read_node(raw: Mapping[str, Any]) -> GuestNode:
         last_heartbeat=_last_heartbeat(raw),
         is_deleting=is_deleting(raw),
         taints=tuple(
-            Taint(text_at(one, "key"), text_at(one, "effect"), text_at(one, "value")) for one in taints
+            Taint(*(text_at(one, field) for field in ("key", "effect", "value", "timeAdded")))
+            for one in taints
         ),
         topology={key: labels[key] for key in _LABELS if key in labels},
         topology_record=_parse_record(annotations.get(names.TOPOLOGY_RECORD)),

@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -38,6 +38,7 @@ from windrow.cloudprovider.nodes.readings import (
     Interface,
     Taint,
     read_instance,
+    read_node,
 )
 from windrow.cloudprovider.options import Options
 
@@ -364,6 +365,34 @@ NOT_READY = replace(SETTLED, is_ready=False)
 )
 def test_what_the_state_of_a_vm_means_for_its_node(node, identity, instance, is_gone, wanted):
     assert kinds(plan(node, identity, instance, is_gone)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("minutes", "wanted"),
+    [(None, [EmitEvent, DeleteNode]), (0, []), (5.99, []), (6, [EmitEvent, DeleteNode])],
+)
+def test_a_node_out_of_service_stays_for_six_minutes_so_that_its_volumes_are_released(minutes, wanted):
+    tainted_for = None if minutes is None else timedelta(minutes=minutes)
+    state = NodeState(NOT_READY, VmMissing("vm-uid"), is_gone=True, out_of_service_for=tainted_for)
+
+    assert kinds(plan_node(state, Options())) == wanted
+
+
+def test_since_when_a_node_is_out_of_service_is_read_and_survives_a_change_of_its_taints():
+    taint = {
+        "key": "node.kubernetes.io/out-of-service",
+        "value": "nodeshutdown",
+        "effect": "NoExecute",
+        "timeAdded": "2026-01-01T12:00:00Z",
+    }
+    node = read_node({"metadata": {"name": "w1", "uid": "u"}, "spec": {"taints": [taint]}})
+    undated = {"key": taint["key"], "effect": "NoExecute"}
+
+    patch, _ = render_patches(node, [AddTaint(OFF, "VM w1 is off")])
+
+    assert node.out_of_service_since == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert patch["spec"]["taints"][0] == taint
+    assert read_node({"metadata": {"name": "w1"}, "spec": {"taints": [undated]}}).out_of_service_since is None
 
 
 def test_a_booting_vm_is_not_called_shut_down():
