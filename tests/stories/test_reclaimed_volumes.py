@@ -6,15 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.stories.cluster_rig import SERVERS, Transcript, a_pool, gone
+from tests.stories.cluster_rig import SERVERS, Transcript, a_pool, gone, machines_of
 from tests.stories.test_cluster_life import Story, a_story, check_story
 from tests.support.clock import run_driven
 
 from windrow.client.client import Client
-from windrow.clusters.api.names import SKIP_CLEANUP
+from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.names import REPLACE_NOW, SKIP_CLEANUP
 from windrow.emulator import kinds
+from windrow.harvester.names import REMOVED_CLAIMS
 from windrow.harvester.resources import VM, VM_ACTIONS
-from windrow.kubernetes.objects import Raw, name_of, nested, new_object
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import PERSISTENT_VOLUME, PVC, SERVICE
 
@@ -196,3 +198,39 @@ def test_a_manager_that_is_replaced_meanwhile_deletes_the_same(moment: str) -> N
             return await claims_left(host)
 
     assert run_driven(story()) == [RETAINED, STATIC, MARKED]
+
+
+def test_a_pool_that_is_edited_and_a_machine_that_is_replaced_touch_no_volume() -> None:
+    """harvester#3272: the driver named every claim in the VM's spec for deletion, also those that the CSI driver had plugged in."""
+
+    async def story() -> Transcript:
+        async with one_machine() as it:
+            host = await with_volumes(it)
+            volumes = set(await claims_left(host)) & {ATTACHED, DETACHED, RETAINED, STATIC, MARKED}
+            [worker] = await machines_of(it.sim, it.ref, "workers")
+            it.transcript.say("the disks of pool workers become larger")
+            config = HARVESTER_CONFIG.ref("nc-workers", it.ref.namespace)
+            disks = '{"disks":[{"imageName":"default/jammy","size":60,"bootOrder":1}]}'
+            await it.sim.management_client.patch(config, {"diskInfo": disks})
+            await it.sim.advance(minutes=5)
+            assert volumes <= set(await claims_left(host))
+            it.transcript.say("its machine is replaced, with two volumes plugged in")
+            order = {"metadata": {"annotations": {REPLACE_NOW: "true"}}}
+            await it.sim.management_client.patch(MACHINE.ref(name_of(worker), it.ref.namespace), order)
+            named = ""
+            while (vm := await host.find(VM.ref(name_of(worker), "default"))) is not None:
+                named = annotations_of(vm).get(REMOVED_CLAIMS, named)
+                await it.sim.advance(seconds=0.2)
+            await it.stage.wait_for_settled(without=name_of(worker))
+            left = set(await claims_left(host))
+            assert volumes <= left
+            assert [name_of(worker) in one for one in named.split(",")] == [True]
+            assert not any(name_of(worker) in one for one in left)
+            it.transcript.say("both are plugged into its successor")
+            [successor] = await machines_of(it.sim, it.ref, "workers")
+            for name in (ATTACHED, RETAINED):
+                await plug(host, name_of(successor), name)
+            await it.sim.advance(seconds=30)
+            return it.transcript
+
+    check_story("replaced-machine-with-volumes", story)
