@@ -271,8 +271,8 @@ class NodeController:
 
     async def _observe(self, node: GuestNode, identity: VmMatch) -> NodeState:
         if not isinstance(identity, VmFound):
-            since = node.out_of_service_since
-            tainted_for = None if since is None else self._clock.now() - since
+            tainted_at = node.out_of_service_since
+            tainted_for = None if tainted_at is None else self._clock.now() - tainted_at
             is_gone = await self._is_gone(node, identity)
             return NodeState(node, identity, is_gone=is_gone, out_of_service_for=tainted_for)
         now = self._clock.monotonic()
