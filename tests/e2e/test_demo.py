@@ -34,6 +34,7 @@ ALWAYS = {
     "service-after-stop",
     "pool-scaled-up",
     "volume-bound",
+    "volume-written",
     "volume-gone",
     "service-gone",
     "cluster-deleted",
@@ -43,6 +44,7 @@ ALWAYS = {
 # With workers, and with servers that can be spared.
 WITH_LOSSES = ALWAYS | {
     "lost-worker-replaced",
+    "volume-survives",
     "service-survives-worker",
     "lost-etcd-member-replaced",
     "service-survives-server",

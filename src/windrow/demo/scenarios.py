@@ -21,7 +21,13 @@ from windrow.demo.service_scenarios import (
     pick_machine_under_service,
     wait_for_service,
 )
-from windrow.demo.volume_scenarios import create_volume, delete_volume
+from windrow.demo.volume_scenarios import (
+    check_volume_survives,
+    create_volume,
+    delete_volume,
+    find_store,
+    find_workers,
+)
 from windrow.demo.waiting import Objects, WaitTimedOut
 from windrow.harvester.resources import VM, VM_ACTIONS, VMI
 from windrow.kubernetes.conditions import is_true
@@ -38,7 +44,7 @@ LAST_MEMBER = "replacement skipped: last etcd member"
 def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Scenario]:
     """The scenarios that these pools allow, in order. With `keep` Service and volume are not deleted."""
     members = sum(pool.quantity for pool in pools if pool.etcd)
-    workers = next((pool for pool in pools if pool.is_worker_only and pool.quantity), None)
+    workers = find_workers(pools)
     scenarios: list[Scenario] = [check_nodes, create_service, create_volume]
     if workers:
         scenarios.append(lambda cluster: lose_worker(cluster, workers))
@@ -153,14 +159,14 @@ def _except_for(message: str, exceptions: Sequence[str]) -> str:
 
 
 async def lose_worker(cluster: DemoCluster, pool: PoolSpec) -> None:
-    machine, because = await pick_machine_under_service(cluster, await cluster.list_machines(pool.name))
+    machine, because = await _pick_machine(cluster, await cluster.list_machines(pool.name))
     await _lose(cluster, machine, "lost-worker-replaced", "a worker", because, "service-survives-worker")
 
 
 async def lose_member(cluster: DemoCluster) -> None:
     """Delete the VM of a server with etcd: its member must be removed and the new one must vote."""
     servers = [raw for raw in await cluster.list_machines() if "etcd" in raw["spec"]["roles"]]
-    machine, because = await pick_machine_under_service(cluster, servers)
+    machine, because = await _pick_machine(cluster, servers)
     what = "a server with etcd"
     await _lose(cluster, machine, "lost-etcd-member-replaced", what, because, "service-survives-server")
     machines = {uid_of(raw) for raw in await cluster.list_machines() if "etcd" in raw["spec"]["roles"]}
@@ -174,6 +180,15 @@ async def lose_member(cluster: DemoCluster) -> None:
     )
 
 
+async def _pick_machine(cluster: DemoCluster, machines: Sequence[Raw]) -> tuple[Raw, str]:
+    """The machine to lose, and why: that of the pod with the volume, else one under the Service."""
+    store = await find_store(cluster)
+    for machine in machines:
+        if store is not None and name_of(machine) == store.node:
+            return machine, f"Pod {store.pod}, which has written into its volume, runs on it"
+    return await pick_machine_under_service(cluster, machines)
+
+
 async def _lose(
     cluster: DemoCluster, machine: Raw, check: str, what: str, because: str, survives: str
 ) -> None:
@@ -184,10 +199,11 @@ async def _lose(
         cluster.report.add(f"{of} is chosen: {because}")
     cluster.report.add(f"{vm} ({what}) is deleted on Harvester, without the manager")
     cluster.report.deleted_vms.add(vm.name)
-    service = await find_service(cluster)
+    service, store = await find_service(cluster), await find_store(cluster)
     await cluster.harvester.delete(vm, "Foreground")
     await check_service_survives(cluster, service, name, vm.namespace, survives)
     after = await cluster.wait_for_settled(without=name)
+    await check_volume_survives(cluster, store, name)
     await wait_for_service(cluster)
     new = [f"{cluster.namespace}/{name_of(raw)}" for raw in after if name_of(raw) not in before]
     cluster.report.add(f"Machine {', '.join(new)} replaces {of}")

@@ -21,7 +21,7 @@ from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Request
-from windrow.kubernetes.resources import DEPLOYMENT, EVENT, SERVICE
+from windrow.kubernetes.resources import DEPLOYMENT, EVENT, SERVICE, ObjectRef
 
 NAMESPACE, NAME = "default", "web"
 SERVICE_REF, DEPLOYMENT_REF = SERVICE.ref(NAME, NAMESPACE), DEPLOYMENT.ref(NAME, NAMESPACE)
@@ -48,10 +48,11 @@ RETRY_INTERVAL = timedelta(seconds=0.2)
 
 @dataclass(frozen=True, slots=True)
 class PodReply:
-    """The pod that answered a request."""
+    """The pod that answered a request, and what it read from its volume, where it serves a file."""
 
     pod: str
     node: str
+    file: str = ""
 
     def __str__(self) -> str:
         return f"Pod {NAMESPACE}/{self.pod} on Node {self.node}"
@@ -87,7 +88,7 @@ async def create_service(cluster: DemoCluster) -> None:
     await guest.create(DEPLOYMENT, render_deployment())
     await guest.create(SERVICE, render_service())
     try:
-        address = await _wait_for_address(cluster, guest)
+        address = await wait_for_address(cluster, guest, NAME)
     except WaitTimedOut as error:
         cluster.report.check("service-address", False, f"{error}; {await _last_event(guest)}")
         return
@@ -182,19 +183,19 @@ async def pick_machine_under_service(cluster: DemoCluster, machines: Sequence[Ra
     return machines[0], ""
 
 
-async def find_service(cluster: DemoCluster) -> Raw | None:
-    """The Service, if it has an address. Asks again while the guest API does not answer. Raises WaitTimedOut."""
+async def find_service(cluster: DemoCluster, ref: ObjectRef = SERVICE_REF) -> Raw | None:
+    """A Service, if it has an address. Asks again while the guest API does not answer. Raises WaitTimedOut."""
     deadline = cluster.clock.now() + cluster.timeout
     while cluster.clock.now() < deadline:
         with suppress(KubeError):
-            return await read_service(cluster)
+            return await read_service(cluster, ref)
         await sleep(cluster.clock, RETRY_INTERVAL)
     raise WaitTimedOut(f"the guest API of {cluster.ref} to answer", cluster.timeout, {})
 
 
-async def read_service(cluster: DemoCluster) -> Raw | None:
-    """The Service, if it has an address. Asks once. Raises KubeError."""
-    found = await (await cluster.guest_client()).find(SERVICE_REF)
+async def read_service(cluster: DemoCluster, ref: ObjectRef = SERVICE_REF) -> Raw | None:
+    """A Service, if it has an address. Asks once. Raises KubeError."""
+    found = await (await cluster.guest_client()).find(ref)
     return found if found is not None and address_of(found) else None
 
 
@@ -215,7 +216,9 @@ async def send_request(cluster: DemoCluster, address: str) -> PodReply | None:
         body = loads(reply.body)
     except (KubeError, NotJson):
         return None
-    return PodReply(str(body["pod"]), str(body["node"])) if reply.status == 200 else None
+    if reply.status != 200:
+        return None
+    return PodReply(str(body["pod"]), str(body["node"]), str(body.get("file") or ""))
 
 
 async def wait_for_reply(cluster: DemoCluster, address: str, *, without: str = "") -> PodReply:
@@ -243,13 +246,13 @@ def render_deployment() -> Raw:
     return new_object(DEPLOYMENT, NAME, NAMESPACE, spec=spec)
 
 
-def render_service() -> Raw:
+def render_service(name: str = NAME) -> Raw:
     spec = {
         "type": "LoadBalancer",
-        "selector": {"app": NAME},
+        "selector": {"app": name},
         "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
     }
-    return new_object(SERVICE, NAME, NAMESPACE, spec=spec)
+    return new_object(SERVICE, name, NAMESPACE, spec=spec)
 
 
 def pool_name(cluster: DemoCluster) -> str:
@@ -322,12 +325,15 @@ async def _create_pool(cluster: DemoCluster, name: str, network: IPv4Network) ->
 # -- waiting -----------------------------------------------------------------------------------------------------
 
 
-async def _wait_for_address(cluster: DemoCluster, guest: Client) -> str:
+async def wait_for_address(cluster: DemoCluster, guest: Client, name: str) -> str:
+    """The address of this Service. Raises WaitTimedOut."""
+
     def find_address(objects: Objects) -> str:
-        found = objects.get((NAMESPACE, NAME))
+        found = objects.get((NAMESPACE, name))
         return address_of(found) if found is not None else ""
 
-    return await cluster.wait_on(guest, SERVICE, find_address, f"{SERVICE_REF} to have an address", NAMESPACE)
+    what = f"{SERVICE.ref(name, NAMESPACE)} to have an address"
+    return await cluster.wait_on(guest, SERVICE, find_address, what, NAMESPACE)
 
 
 async def _wait_for_pods(cluster: DemoCluster, guest: Client) -> None:
