@@ -19,8 +19,9 @@ from tests.conformance.object_tables import Difference, field_differences, flat
 
 from windrow.core.formats.quantity import NANO, Quantity
 from windrow.emulator import kinds
-from windrow.kubernetes.objects import Raw, mappings_at, nested
-from windrow.kubernetes.resources import PVC
+from windrow.emulator.delays import Delays
+from windrow.kubernetes.objects import Raw, mappings_at, nested, new_object
+from windrow.kubernetes.resources import PVC, STORAGE_CLASS
 from windrow.protocols.csi import csi_pb2 as csi
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/differences-csi-driver.md"
@@ -29,7 +30,9 @@ NAMESPACE = "default"
 NODE, OTHER_NODE = "n-1", "n-2"
 GIB = 2**30
 SETTLED_S = 20.0
-CLASS = "harvester-longhorn"
+# In simulated seconds: what takes a while is never done at the first look, however slow this machine is.
+SLOW = Delays(volume_snapshot=30.0, volume_bind=30.0)
+CLASS, SHARED_CLASS = "harvester-longhorn", "shared"
 # The names that the side-cars give.
 VOLUME = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a001"
 RESTORED = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a002"
@@ -38,6 +41,7 @@ REFUSED = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a004"
 COPY = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a005"
 MISSING = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a009"
 FROM_BACKUP = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a006"
+SHARED = "pvc-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a007"
 SNAPSHOT = "snapshot-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a011"
 BACKUP = "snapshot-0b1e6d5a-5f0e-4c57-9d8f-2a54c5a6a012"
 BACKUP_HANDLE = f"backup:{NAMESPACE}/{BACKUP}"
@@ -59,6 +63,10 @@ def capability(
     if block:
         return csi.VolumeCapability(block=csi.VolumeCapability.BlockVolume(), access_mode=access)
     return csi.VolumeCapability(mount=csi.VolumeCapability.MountVolume(fs_type=fs_type), access_mode=access)
+
+
+def shared() -> csi.VolumeCapability:
+    return capability(_MODES.MULTI_NODE_MULTI_WRITER)
 
 
 def create(name: str = VOLUME, size: int = GIB, **more: Any) -> csi.CreateVolumeRequest:
@@ -178,6 +186,14 @@ CALLS: Mapping[str, Message] = {
     "delete the restored": delete(RESTORED),
     "delete what was backed up": delete(FROM_BACKUP),
     "delete the file system": delete(FILES),
+    "create shared": create(
+        SHARED, volume_capabilities=[shared()], parameters={"hostStorageClass": SHARED_CLASS}
+    ),
+    "attach shared": publish(SHARED, volume_capability=shared()),
+    "attach shared to the other node": publish(SHARED, OTHER_NODE, volume_capability=shared()),
+    "detach shared": unpublish(SHARED),
+    "detach shared from the other node": unpublish(SHARED, OTHER_NODE),
+    "delete shared": delete(SHARED),
     "create without access mode": create(
         REFUSED, volume_capabilities=[csi.VolumeCapability(mount=csi.VolumeCapability.MountVolume())]
     ),
@@ -194,7 +210,9 @@ class Outcome:
 def differences(go: Outcome, ours: Outcome) -> Iterator[Difference]:
     """What only one of them answers to a refused call goes without saying."""
     found = list(field_differences(dict(go.fields), dict(ours.fields)))
-    whole = {field for field, *_ in found if field in ("claim", "disk", "snapshot", "backup", "restore")}
+    whole = {
+        field for field, *_ in found if field in ("claim", "disk", "snapshot", "backup", "restore", "export")
+    }
     refused = any(field == "codes" for field, *_ in found) and not all(
         one.fields["codes"].endswith("OK") for one in (go, ours)
     )
@@ -216,7 +234,7 @@ class Observed:
         """What has changed of these objects, once nothing of them is under way."""
         found = await self._settled(volume, snapshot_name)
         changed: dict[str, str] = {}
-        names = dict.fromkeys(("claim", "disk", "restore"), volume) | dict.fromkeys(
+        names = dict.fromkeys(("claim", "disk", "restore", "export"), volume) | dict.fromkeys(
             ("snapshot", "backup"), snapshot_name
         )
         for title, name in names.items():
@@ -253,6 +271,10 @@ class Observed:
             title: await api.find(kind.ref(name, NAMESPACE)) or {} if name else {}
             for title, (kind, name) in wanted.items()
         }
+        # Its name is that of the claim's volume on Harvester.
+        name = str(nested(found["claim"], "spec", "volumeName", default=""))
+        export = kinds.NETWORK_FILE_SYSTEM.ref(name, "harvester-system")
+        found["export"] = await api.find(export) or {} if name else {}
         return {**found, "disk": await self._disk(volume)}
 
     async def _disk(self, volume: str) -> Raw:
@@ -281,6 +303,9 @@ def _is_settled(raws: Mapping[str, Raw]) -> bool:
     is_plugged = set(disk) in (set(), {"volume", "disk", "status"}) and (
         not disk or disk["status"].get("phase") == "Ready"
     )
+    state = nested(raws["export"], "status", "state", default="")
+    if state.endswith("ing") or (raws["export"] and not state):
+        return False
     is_bound = not claim or (nested(claim, "status", "phase") == "Bound" and grown)
     is_done = all(
         not raws[title] or nested(raws[title], "status", "success") for title in ("backup", "restore")
@@ -301,7 +326,8 @@ def _general(path: str, text: str) -> str:
     if path == "answer.max_volumes_per_node":
         return "<256 less the node's own disks>"
     text = re.sub(rf"snapshot-{_UID}", "<snapshot>", re.sub(rf"pvc-{_UID}", "<volume>", text))
-    return re.sub(_UID, "<uid of the volume>", text)
+    text = re.sub(_UID, "<uid of the volume>", text)
+    return re.sub("pvc-[0-9a-f-]{36}", "<volume on Harvester>", text)
 
 
 async def ask_all(driver: Driver, host: Host) -> dict[str, Outcome]:
@@ -349,8 +375,21 @@ def _leaf(capability_: Any) -> str:
 async def run_all(program: Path, folder: Path) -> dict[str, Outcome]:
     """Every call to the program, on a Harvester of its own."""
     folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
-    async with a_host() as host, our_guest() as guest:
+    async with a_host(delays=SLOW) as host, our_guest() as guest:
         for name in (NODE, OTHER_NODE):
             await host.make_vm(name)
+            await guest.register(name)
+        of_many = {"provisioner": "driver.longhorn.io", "parameters": {"numberOfReplicas": "3"}}
+        await host.api.create(STORAGE_CLASS, new_object(STORAGE_CLASS, SHARED_CLASS, **of_many))
+        # The Go driver reads from it which claim of the guest uses a shared volume.
+        claim = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "files"}
+        source = {"driver": "driver.harvesterhci.io", "volumeHandle": SHARED}
+        spec = {
+            "claimRef": claim,
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "csi": source,
+        }
+        await guest.api.create(kinds.PV, new_object(kinds.PV, SHARED, spec=spec))
         async with a_driver(program, folder, host.kubeconfig, guest.kubeconfig, NODE) as driver:
             return await ask_all(driver, host)

@@ -72,6 +72,7 @@ async def both(
     async with a_host(version=version) as host, our_guest() as guest:
         for name in (NODE, OTHER_NODE):
             await host.make_vm(name)
+            await guest.register(name)
         configs = (host.kubeconfig, guest.kubeconfig, NODE)
         async with (
             a_driver(first, tmp_path / "first", *configs) as maker,

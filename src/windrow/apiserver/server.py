@@ -245,13 +245,14 @@ class ApiServer:
     async def ensure_system_object(self, kind: ApiResource, raw: Raw, rng: Rng) -> None:
         """Store the object, if there is none of its name, through all hooks; its uid comes from `rng`, so that the server's
         own draws stay what they were."""
+        await self.prepare()
         type = self.registry.find_kind(kind)
         assert type is not None, f"{kind} is not served"
         if await self.store.find(type.key(namespace_of(raw), name_of(raw))) is None:
-            info = RequestInfo.of(kind, namespace_of(raw))
-            await create(
-                replace(self.context, rng=rng), type, ApiCall("create", info, SYSTEM_ADMIN, body=raw)
+            call = ApiCall(
+                "create", RequestInfo.of(kind, namespace_of(raw)), SYSTEM_ADMIN, body=loads(dumps(raw))
             )
+            await create(replace(self.context, rng=rng), type, call)
 
     async def _create_system_object(self, type: ResourceType, raw: Raw) -> None:
         info = RequestInfo.of(type.kind, namespace_of(raw))

@@ -193,3 +193,31 @@ async def test_a_broken_rule_is_named(spec: Raw, message: str) -> None:
         await Rig().make(**spec)
 
     assert message in caught.value.message
+
+
+async def test_a_system_object_passes_the_hooks_and_has_a_uid_of_its_own_source() -> None:
+    """What the server draws after it is what it would have drawn without."""
+    rig, other = Rig(), Rig()
+
+    await rig.server.ensure_system_object(
+        SERVICE, new_object(SERVICE, "vip", "default", spec=LB), Rng("system")
+    )
+
+    made = await rig.local.get(SERVICE.ref("vip", "default"))
+    assert made["metadata"]["uid"] == Rng("system").uid()
+    assert made["spec"]["clusterIP"].startswith("10.43.")
+    for one in (rig, other):
+        await one.make("web")
+    uids = [(await one.local.get(SERVICE.ref("web", "default")))["metadata"]["uid"] for one in (rig, other)]
+    assert uids[0] == uids[1]
+
+
+async def test_a_system_object_that_is_there_is_not_changed() -> None:
+    rig = Rig()
+    wanted = new_object(SERVICE, "vip", "default", labels={"by": "system"}, spec=LB)
+    await rig.make("vip")
+    before = await rig.local.get(SERVICE.ref("vip", "default"))
+
+    await rig.server.ensure_system_object(SERVICE, wanted, Rng("system"))
+
+    assert await rig.local.get(SERVICE.ref("vip", "default")) == before
