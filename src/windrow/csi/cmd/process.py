@@ -20,6 +20,7 @@ from windrow.core.rng import Rng
 from windrow.csi.cmd.arguments import Options
 from windrow.csi.cmd.connection import HarvesterConnection, OtherHarvester, host_transport
 from windrow.csi.controller import ControllerService
+from windrow.csi.fencing.controller import NodeFencing
 from windrow.csi.harvester.nodes import GuestNodes
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
@@ -106,6 +107,9 @@ async def _serve(
             running = [tasks.create_task(one) for one in (connection.run(), volumes.run())]
             if guest is not None and nodes is not None:
                 running.append(tasks.create_task(_learn_guest(volumes, Client(guest), clock, log)))
+                host = host_transport(connection.transport, clock, rng)
+                fencing = NodeFencing(guest, host, connection.namespace, clock, rng, log)
+                running.append(tasks.create_task(fencing.run()))
                 running.append(tasks.create_task(nodes.run()))
             stack.callback(lambda: [one.cancel() for one in running])
         services[IDENTITY] = IdentityService(version, CONTROLLER in services, problem)

@@ -1,0 +1,214 @@
+"""The CSI driver taints a Node whose VM was shut down, where a volume of it is attached to the Node, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.support.clock import run_driven
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.client.client import Client
+from windrow.core.clock import sleep
+from windrow.core.rng import Rng
+from windrow.csi.fencing.controller import NodeFencing
+from windrow.emulator.harvester import Harvester
+from windrow.harvester.resources import VM
+from windrow.kubernetes.objects import Raw, annotations_of, new_object, uid_of
+from windrow.kubernetes.resources import (
+    LEASE,
+    NODE,
+    PERSISTENT_VOLUME,
+    POD,
+    PVC,
+    VOLUME_ATTACHMENT,
+)
+
+from .harvester_rig import NAMESPACE, a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
+
+DRIVER = "driver.harvesterhci.io"
+VOLUME = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
+KEY, BY = "node.kubernetes.io/out-of-service", "windrow.io/out-of-service-by"
+
+
+class Rig:
+    """A Harvester with VM node-1 and a claim, and a guest with Node node-1, to which that volume is attached."""
+
+    def __init__(self, harvester: Harvester, guest: Client) -> None:
+        self.harvester, self.guest = harvester, guest
+        self.host = harvester.api.local()
+
+    async def begin(
+        self, *, claim: bool = True, attacher: str = DRIVER, provider_id: str | None = None
+    ) -> None:
+        await boot(self.harvester, name="node-1")
+        if claim:
+            resources = {"requests": {"storage": "1Gi"}}
+            spec: Raw = {"accessModes": ["ReadWriteMany"], "volumeMode": "Block", "resources": resources}
+            await self.host.create(PVC, new_object(PVC, VOLUME, NAMESPACE, spec=spec))
+        vm = await self.host.get(vm_ref("node-1"))
+        provider_id = f"harvester://{uid_of(vm)}" if provider_id is None else provider_id
+        node = new_object(NODE, "node-1", spec={"providerID": provider_id, "taints": []})
+        await self.guest.create(NODE, node)
+        await self.be_ready(True)
+        source: Raw = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+        source["csi"] = {"driver": DRIVER, "volumeHandle": VOLUME}
+        await self.guest.create(PERSISTENT_VOLUME, new_object(PERSISTENT_VOLUME, VOLUME, spec=source))
+        spec = {"attacher": attacher, "nodeName": "node-1", "source": {"persistentVolumeName": VOLUME}}
+        await self.guest.create(VOLUME_ATTACHMENT, new_object(VOLUME_ATTACHMENT, "csi-1", spec=spec))
+
+    async def be_ready(self, ready: bool) -> None:
+        condition = {"type": "Ready", "status": str(ready)}
+        await self.guest.patch(NODE.ref("node-1"), {"status": {"conditions": [condition]}}, "status")
+
+    async def node(self) -> Raw:
+        return await self.guest.get(NODE.ref("node-1"))
+
+    async def is_tainted(self) -> bool:
+        return any(one["key"] == KEY for one in (await self.node())["spec"].get("taints") or ())
+
+    async def rest(self, seconds: float = 45) -> None:
+        await sleep(self.harvester.clock.base, timedelta(seconds=seconds))
+
+    async def delete_vm(self) -> None:
+        await self.host.delete(vm_ref("node-1"))
+        await eventually(self.harvester, vmi_ref("node-1"), is_gone)
+
+
+@asynccontextmanager
+async def a_rig(**options: Any) -> AsyncIterator[Rig]:
+    async with a_harvester() as harvester:
+        clock = harvester.clock.base
+        guest = ApiServer(MemoryStore(), clock, Rng(3), name="guest")
+        rig = Rig(harvester, Client(guest.local()))
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(guest.run())
+            await rig.begin(**options)
+            fencing = NodeFencing(
+                guest.local(),
+                harvester.api.local(),
+                NAMESPACE,
+                clock,
+                Rng(4),
+                logging.getLogger("x"),
+            )
+            driver = tasks.create_task(fencing.run())
+            await rig.rest(5)
+            yield rig
+            driver.cancel()
+            running.cancel()
+
+
+def outcome(story: Callable[[Rig], Awaitable[Any]], **options: Any) -> Any:
+    async def run() -> Any:
+        async with a_rig(**options) as rig:
+            return await story(rig)
+
+    return run_driven(run())
+
+
+def test_a_node_whose_vm_is_deleted_is_tainted_once_it_is_not_ready() -> None:
+    async def story(rig: Rig) -> Any:
+        await rig.delete_vm()
+        await rig.rest()
+        early = await rig.is_tainted()
+        await rig.be_ready(False)
+        await rig.rest(2)
+        node = await rig.node()
+        lease = await rig.guest.get(LEASE.ref("harvester-csi-node-monitor", "kube-system"))
+        return early, node["spec"]["taints"], annotations_of(node)[BY], bool(lease["spec"]["holderIdentity"])
+
+    early, taints, by, is_held = outcome(story)
+
+    assert not early
+    assert [(one["key"], one["value"], one["effect"]) for one in taints] == [
+        (KEY, "nodeshutdown", "NoExecute")
+    ]
+    assert (by, is_held) == ("harvester-csi-driver", True)
+
+
+def test_a_node_whose_vm_is_stopped_is_tainted_and_is_in_service_again_when_it_is_back() -> None:
+    async def story(rig: Rig) -> Any:
+        await order(rig.harvester, "stop", "node-1")
+        await eventually(rig.harvester, vmi_ref("node-1"), is_gone)
+        await rig.be_ready(False)
+        await rig.rest(15)
+        tainted = await rig.is_tainted()
+        await order(rig.harvester, "start", "node-1")
+        await rig.rest(60)
+        starting = await rig.is_tainted()
+        await rig.be_ready(True)
+        await rig.rest(15)
+        return tainted, starting, await rig.is_tainted(), BY in annotations_of(await rig.node())
+
+    assert outcome(story) == (True, True, False, False)
+
+
+def test_a_node_that_is_not_ready_while_its_vm_runs_is_not_tainted() -> None:
+    async def story(rig: Rig) -> bool:
+        await rig.be_ready(False)
+        await rig.rest()
+        return await rig.is_tainted()
+
+    assert outcome(story) is False
+
+
+def test_a_launcher_pod_that_outlives_its_instance_is_waited_for() -> None:
+    async def story(rig: Rig) -> Any:
+        labels = {"vm.kubevirt.io/name": "node-1"}
+        spec = {"containers": [{"name": "compute", "image": "launcher"}]}
+        await rig.host.create(POD, new_object(POD, "left", NAMESPACE, labels=labels, spec=spec))
+        await rig.delete_vm()
+        await rig.be_ready(False)
+        await rig.rest()
+        before = await rig.is_tainted()
+        await rig.host.delete(POD.ref("left", NAMESPACE))
+        await rig.rest(15)
+        return before, await rig.is_tainted()
+
+    assert outcome(story) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"claim": False}, {"attacher": "another"}, {"provider_id": "aws:///i-1"}],
+    ids=["no-such-claim-here", "volume-of-another-driver", "node-of-another-cloud"],
+)
+def test_a_vm_that_is_not_found_proves_nothing_without_a_volume_of_its_own_there(options: Any) -> None:
+    async def story(rig: Rig) -> bool:
+        await rig.delete_vm()
+        await rig.be_ready(False)
+        await rig.rest()
+        return await rig.is_tainted()
+
+    assert outcome(story, **options) is False
+
+
+def test_a_stopped_vm_of_the_name_with_another_uid_is_another_s() -> None:
+    async def story(rig: Rig) -> bool:
+        await order(rig.harvester, "stop", "node-1")
+        await eventually(rig.harvester, vmi_ref("node-1"), is_gone)
+        await rig.be_ready(False)
+        await rig.rest()
+        assert await rig.host.find(VM.ref("node-1", NAMESPACE)) is not None
+        return await rig.is_tainted()
+
+    assert outcome(story, provider_id="harvester://another") is False
+
+
+@pytest.mark.parametrize("by", [{}, {BY: "windrow"}], ids=["a person's", "the cluster manager's"])
+def test_a_taint_of_another_client_stays(by: dict[str, str]) -> None:
+    async def story(rig: Rig) -> bool:
+        taint = {"key": KEY, "effect": "NoExecute"}
+        change = {"metadata": {"annotations": by}, "spec": {"taints": [taint]}}
+        await rig.guest.patch(NODE.ref("node-1"), change)
+        await rig.rest()
+        return await rig.is_tainted()
+
+    assert outcome(story) is True
