@@ -37,6 +37,10 @@ def test_without_flags_the_environment_counts():
     )
 
 
+def test_nodes_are_fenced_where_that_is_asked_for():
+    assert parse("--fence-nodes")[0] == Options(fence_nodes=True)
+
+
 @pytest.mark.parametrize("argv", [["--drivername=x"], ["--node=x"], ["extra"], ["--nodeid"]])
 def test_what_is_unknown_is_fatal(argv: list[str]):
     found, errors, _ = parse(*argv)

@@ -26,7 +26,7 @@ from windrow.csi.cmd.process import run
 from windrow.emulator.delays import Delays
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
-from windrow.kubernetes.resources import PVC, SERVICE
+from windrow.kubernetes.resources import LEASE, PVC, SERVICE
 from windrow.protocols.csi import csi_pb2 as csi
 from windrow.protocols.csi.services import CONTROLLER, IDENTITY, ServiceClient
 
@@ -50,7 +50,7 @@ class Running:
 
 
 @asynccontextmanager
-async def a_driver(folder: Path) -> AsyncIterator[Running]:
+async def a_driver(folder: Path, *, fences: bool = False) -> AsyncIterator[Running]:
     clock = SystemClock()
     harvester = Harvester(clock, Rng(7), machine_factory=blank, delays=Delays(volume_bind=0))
     token = harvester.new_token()
@@ -60,7 +60,7 @@ async def a_driver(folder: Path) -> AsyncIterator[Running]:
     def connect(access: ClientConfig) -> Transport:
         return InProcessTransport(access, harvester.network.find, clock)
 
-    options = Options(endpoint, kubeconfig=str(folder / "kubeconfig"))
+    options = Options(endpoint, kubeconfig=str(folder / "kubeconfig"), fence_nodes=fences)
     is_serving = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
@@ -109,6 +109,19 @@ async def test_a_driver_makes_volumes_on_harvester_and_stops_cleanly(tmp_path: P
         assert error.value.code() == grpc.StatusCode.NOT_FOUND
 
     assert not (tmp_path / "csi.sock").exists()
+
+
+@pytest.mark.parametrize("fences", [True, False])
+async def test_the_lease_of_fencing_is_held_where_that_is_asked_for(tmp_path: Path, fences: bool):
+    async with a_driver(tmp_path, fences=fences) as driver:
+        await driver.create("pvc-1")
+        lease = LEASE.ref("harvester-csi-node-monitor", "kube-system")
+        found = await driver.harvester.api.local().find(lease)
+        while fences and found is None:
+            await asyncio.sleep(0.05)
+            found = await driver.harvester.api.local().find(lease)
+
+        assert (found is not None) is fences
 
 
 async def test_a_renewed_credential_is_used_at_the_first_rejection(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The command line of `harvester-csi-driver`: the flags of the Go driver, and of its environment."""
+"""The command line of `harvester-csi-driver`: the flags of the Go driver, one of our own, and of its environment."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Options:
     kubeconfig: str = ""
     host_storage_class: str = ""
     debug: bool = False
+    # Ours. The Go driver does so always, with a role that lets it update every Node.
+    fence_nodes: bool = False
 
 
 class _Usage(Exception):
@@ -55,7 +57,12 @@ def parse_arguments(
         out_line(f"{PROGRAM} {version}")
         return 0
     return Options(
-        found.endpoint, found.nodeid, found.kubeconfig, found.host_storage_class, _is_true(found.debug)
+        found.endpoint,
+        found.nodeid,
+        found.kubeconfig,
+        found.host_storage_class,
+        _is_true(found.debug),
+        found.fence_nodes,
     )
 
 
@@ -83,6 +90,11 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--debug", nargs="?", const="true", default=env.get("DEBUG", ""), help="log each call ($DEBUG)"
+    )
+    parser.add_argument(
+        "--fence-nodes",
+        action="store_true",
+        help="taint Nodes whose VM was shut down as out of service, where a volume is attached to them",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument("--help", "-h", action="store_true", help="print this")
