@@ -61,7 +61,7 @@ def match_vms(
     found = {}
     for node in nodes:
         same = by_hardware.get(node.system_uuid, []) if node.system_uuid else []
-        if vm := by_uid.get(node.vm_uid) if node.vm_uid else None:
+        if vm := by_uid.get(node.vm_uid):
             found[node.name] = vm
         elif len(same) == 1:  # VMs made by copying may share a uuid
             found[node.name] = same[0]
@@ -99,7 +99,7 @@ class GuestNodes:
             return [self._known.get(node_id, node_id)]
         of_nodes = set(found.values())
         having = {*self._state.nodes_with(volume_id), *self._state.nodes_sharing(volume_id)}
-        return [node_id, *sorted(having - of_nodes - {node_id})]
+        return sorted({node_id, *(having - of_nodes)})
 
     async def list_ids(self) -> Mapping[str, str]:
         return {vm: node for node, vm in (await self._match()).items() if node != vm}
@@ -115,7 +115,7 @@ class GuestNodes:
 
     def _on_state(self) -> None:
         is_forbidden = isinstance(self._nodes.error, Forbidden)
-        if is_forbidden and not self._nodes.has_synced and not self._is_settled.is_set():
+        if is_forbidden and not self._is_settled.is_set():
             self._log.warning(
                 "cannot list Nodes of the guest cluster: %s; each node is taken to run in the VM of its name",
                 self._nodes.error,

@@ -21,6 +21,7 @@ from windrow.core.rng import Rng
 from windrow.csi.controller import ControllerService
 from windrow.csi.harvester.disks import InstanceDisks, VmDisks
 from windrow.csi.harvester.nodes import GuestNode, GuestNodes, match_vms, read_node
+from windrow.csi.harvester.state import HarvesterState
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.volumes import NodeNotFound
 from windrow.kubernetes.objects import new_object
@@ -38,7 +39,7 @@ def instance(name: str, system_uuid: str) -> InstanceDisks:
     return InstanceDisks(name, False, "Running", frozenset(), (), system_uuid=system_uuid)
 
 
-VMS = [vm("a"), vm("b"), vm("c")]
+VMS = [vm("a"), vm("b"), vm("c"), VmDisks("d", "UID-D", False, (), 1)]
 INSTANCES = [instance("a", "hw-a"), instance("b", "hw-b"), instance("c", "")]
 
 
@@ -53,6 +54,7 @@ INSTANCES = [instance("a", "hw-a"), instance("b", "hw-b"), instance("c", "")]
         (GuestNode("b", vm_uid="uid-a", system_uuid="hw-c"), "a"),
         (GuestNode("b", vm_uid="uid-of-none", system_uuid="hw-a"), "a"),
         (GuestNode("b", vm_uid="uid-of-none", system_uuid="hw-of-none"), "b"),
+        (GuestNode("worker", vm_uid="uid-d"), "d"),
         (GuestNode("worker"), None),
         (GuestNode("worker", system_uuid="hw-of-none"), None),
     ],
@@ -228,6 +230,25 @@ def test_a_call_waits_for_the_first_list_of_nodes():
 
         assert await asking == "node-2"
         running.cancel()
+
+    live(story)
+
+
+def test_a_call_waits_for_the_first_list_of_vms():
+    async def story(guest: Guest) -> None:
+        clock = guest.rig.harvester.clock.base
+        await guest.join("worker", "node-2")
+        state = HarvesterState(guest.rig.harvester.api.local(), "default", clock, Rng(8))
+        nodes = GuestNodes(guest.api.local("driver", ()), state, clock, Rng(4), LOG)
+        running = [asyncio.create_task(nodes.run())]
+        asking = asyncio.create_task(nodes.get_vm("worker"))
+        await guest.pause(60)
+        assert not asking.done()
+        running.append(asyncio.create_task(state.run()))
+
+        assert await asking == "node-2"
+        for task in running:
+            task.cancel()
 
     live(story)
 

@@ -248,6 +248,28 @@ def test_of_two_attachments_the_one_without_an_answer_may_come_after_the_detachm
     live(story)
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_volume_that_was_made_is_in_the_next_list_although_the_watch_is_behind(is_there: bool):
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        two = VolumeRequest("pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0002", SizeRange(GIB))
+
+        async def list_after_creation() -> list[str]:
+            await other.volumes.create(two)
+            return [one.id for one in await other.volumes.list_volumes()]
+
+        other.line.is_late = True
+        if is_there:
+            await rig.volumes.create(two)
+        listing = asyncio.create_task(list_after_creation())
+        await pause(rig, 5)
+        assert not listing.done()
+        other.line.is_late = False
+
+        assert await listing == [ONE, two.name]
+
+    live(story)
+
+
 # --- patches that are carried out late --------------------------------------------------------------------------------
 
 

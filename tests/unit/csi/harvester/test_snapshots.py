@@ -201,6 +201,9 @@ def test_a_snapshot_is_made_awaited_restored_and_deleted():
             assert error.value.snapshot.size == GIB
 
             await finish(rig, "snapshot-a")
+            with pytest.raises(SnapshotExists) as error:
+                await volumes.create_snapshot(SnapshotRequest("snapshot-a", PVC))
+            assert error.value.snapshot.size == 2 * GIB
             restored = await volumes.create(wanted)
             claim = await rig.line.get(CLAIM.ref("restored", "default"))
             source = await rig.line.get(CLAIM.ref(PVC, "default"))

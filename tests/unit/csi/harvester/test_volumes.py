@@ -308,3 +308,14 @@ def test_a_volume_that_is_deleted_while_it_is_to_grow_is_not_found():
             await rig.volumes.ensure_expanded(ONE, SizeRange(2 * GIB))
 
     live(story)
+
+
+def test_a_volume_that_is_not_bound_grows_once_it_is():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        assert (await claim_of(rig))["status"]["phase"] == "Pending"
+        grown = await rig.volumes.ensure_expanded(ONE, SizeRange(2 * GIB))
+
+        assert grown.size == 2 * GIB
+
+    live(story, delays=Delays(volume_bind=30))
