@@ -103,7 +103,14 @@ async def test_with_a_manual_selector_a_job_keeps_its_own() -> None:
 async def test_the_pods_of_a_job_end_and_its_counts_are_not_negative() -> None:
     text = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
     assert text in await refusal_of_job(a_job("Always"))
-    assert "spec.completions: Invalid value: -1" in await refusal_of_job(a_job(completions=-1))
+    for field in (
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+    ):
+        assert f"spec.{field}: Invalid value: -1" in await refusal_of_job(a_job(**{field: -1})), field
     assert "spec.selector: Required value" in await refusal_of_job(a_job(manualSelector=True))
     empty = a_job()
     empty["spec"]["template"]["spec"]["containers"] = []

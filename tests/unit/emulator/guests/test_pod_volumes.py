@@ -460,6 +460,25 @@ def test_two_pods_of_one_node_share_the_volume_that_is_staged_once():
     run_driven(scenario())
 
 
+def test_a_pod_that_takes_the_name_of_one_that_was_deleted_by_force_has_a_mount_of_its_own():
+    async def scenario() -> None:
+        async with a_driver("w1") as driver:
+            rig = driver.rig
+            await with_claim(rig)
+            await rig.create(POD, a_pod())
+            await wait_ready(rig)
+            await driver.cluster.client().delete(APP, grace_s=0)
+            await rig.create(POD, a_pod())
+            await wait_ready(rig)
+            await rig.testbed.sleep(2)
+
+            assert driver.calls.count("w1 NodePublishVolume") == 2
+            assert driver.calls.count("w1 NodeUnpublishVolume") == 1
+            assert driver.calls.count("w1 NodeUnstageVolume") == 0
+
+    run_driven(scenario())
+
+
 # --- what scripts of containers write ---------------------------------------------------------------------------------
 
 

@@ -21,9 +21,9 @@ from windrow.emulator.guest_cluster.volumes.binding import (
 )
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final
-from windrow.emulator.kit.listers import Key
+from windrow.emulator.kit.listers import Key, key_of
 from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, new_object
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import NODE, POD, PVC, VOLUME_ATTACHMENT
 
 NAME = "attachdetach-controller"
@@ -169,7 +169,7 @@ class AttachDetachController:
         )
         self._unwanted: dict[tuple[str, str], timedelta] = {}  # by volume and node
         self._last_in_use: dict[str, frozenset[str]] = {}  # by node, also when it is gone
-        self._reported: set[tuple[str, str, str]] = set()  # by volume, node and what
+        self._reported: set[tuple[str, str, str]] = set()  # by volume, pod's uid and message
         informers[POD].add_event_handler(self._on_pod)
         informers[PVC].add_event_handler(self._on_claim)
         informers[PV].add_event_handler(lambda raw: self._enqueue(name_of(raw)))
@@ -250,7 +250,7 @@ class AttachDetachController:
 
     async def _report(self, state: VolumeState, node: str, reason: str, message: str) -> None:
         for pod in state.pods.get(node, ()):
-            key = (name_of(state.volume), str(pod["metadata"].get("uid")), message)
+            key = (name_of(state.volume), uid_of(pod), message)
             if key not in self._reported:
                 self._reported.add(key)
                 type = "Normal" if reason == "SuccessfulAttachVolume" else "Warning"
@@ -279,6 +279,8 @@ class AttachDetachController:
         self._enqueue(str(nested(claim, "spec", "volumeName", default="")))
 
     def _on_pod(self, pod: Raw) -> None:
+        if key_of(pod) not in self._context.informers[POD]:
+            self._reported = {one for one in self._reported if one[1] != uid_of(pod)}
         for key in claim_keys(pod):
             claim = self._context.informers[PVC].get(key)
             if claim is not None and (volume := bound_volume(claim, self._context.informers)) is not None:

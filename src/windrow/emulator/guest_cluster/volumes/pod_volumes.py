@@ -52,6 +52,8 @@ class PodVolumes:
         manager = self._manager(node)
         if manager is None:
             return Mounts(complete=False)
+        if self._needs.get(key, (node, uid_of(pod))) != (node, uid_of(pod)):
+            self.forget(key)  # one of the same name has taken its place
         self._needs[key] = node, uid_of(pod)
         self._require(manager, node, pod)
         return Mounts(manager.is_mounted(pod), manager.has_mounts(pod))

@@ -22,12 +22,14 @@ from windrow.emulator.guest_os.storage import MountedVolume
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import key_of
+from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, name_of, nested, uid_of
 from windrow.kubernetes.resources import NODE, PVC
 
 _PLUGINS = "/var/lib/kubelet/plugins/kubernetes.io/csi"
 _PODS = "/var/lib/kubelet/pods"
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 122.0
+_STATUS_RETRY_S = 10.0
 _MULTI_WRITER = "SINGLE_NODE_MULTI_WRITER"
 _CAPABILITIES = ("STAGE_UNSTAGE_VOLUME", "EXPAND_VOLUME", _MULTI_WRITER)
 
@@ -161,7 +163,12 @@ class VolumeManager:
         async with asyncio.TaskGroup() as group:
             while True:
                 seen = self._version
-                await self._report_in_use()
+                try:
+                    await self._report_in_use()
+                except KubeError as error:
+                    self._guest.log("kubelet", f"Unable to update node status: {error}")
+                    await self._guest.sleep(_STATUS_RETRY_S)
+                    continue
                 for name in self._names():
                     running = self._workers.get(name)
                     if running is None or running.done():
@@ -202,7 +209,7 @@ class VolumeManager:
                     return
                 if is_done:
                     await self._wait_for_change(seen)
-            except MountFailed as error:
+            except (MountFailed, KubeError) as error:
                 await self._report(name, str(error))
                 await result_unless(self._guest.sleep(backoff), self._is_unwanted(name))
                 backoff = min(backoff * 2, _MAX_BACKOFF_S)
