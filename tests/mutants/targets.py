@@ -22,6 +22,7 @@ CORE = (
     "cloudprovider/sweep.py",
     "clusters/*",
     "controller/*",
+    "csi/fencing/*",
     "csi/harvester/*",
     "csi/idempotency.py",
     "harvester/identity.py",
@@ -59,6 +60,8 @@ IN_ANOTHER_PROCESS = (
 
 _CLUSTER_STORIES = (
     "tests/stories/test_cluster_life.py",
+    "tests/stories/test_reclaimed_volumes.py",
+    "tests/stories/test_released_volumes.py",
     "tests/stories/test_addresses.py",
     "tests/stories/test_another_harvester.py",
     "tests/stories/test_consent.py",
@@ -127,6 +130,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("tests/contract/test_volumes.py", "tests/stories/test_csi_stories.py"),
     ),
+    "csi/fencing": (("tests/unit/csi/fencing",), ("tests/stories/test_csi_fencing.py",)),
     "csi/mounts": (
         (
             "tests/unit/csi/mounts/test_devices.py",

@@ -30,6 +30,7 @@ from windrow.clusters.plan.actions import (
     RecordVolumes,
     RemoveFinalizer,
 )
+from windrow.clusters.plan.volumes.reclaim import RECHECK
 from windrow.clusters.sources.guest_volumes import (
     MAX_RECORDED,
     VolumeClaim,
@@ -137,7 +138,8 @@ def test_the_claims_that_are_recorded_or_marked_are_the_volumes_of_the_guest() -
         ("pvc-1", "Delete"),
         ("pvc-2", "Retain"),
     ]
-    assert [one.name for one in read_volume_claims(claims, [], None, "")] == []
+    anonymous = a_claim("anonymous", label=True)  # made where the driver could not read which guest it serves
+    assert read_volume_claims([*claims, anonymous], [], None, "") == ()
 
 
 def test_a_disk_of_a_machine_is_no_volume_whatever_the_guest_says_of_it() -> None:
@@ -182,6 +184,7 @@ def test_the_volumes_are_recorded_before_a_machine_is_deleted() -> None:
     plan = planned(deleted_cluster(), [a_machine("s1", SERVERS)], guest_volumes=FOUND)
 
     assert plan.actions == (RecordVolumes("1 of its volumes are to be deleted and 1 to be kept", FOUND),)
+    assert [wait.until for wait in plan.waits] == [NOON + RECHECK]
 
 
 def test_machines_are_deleted_once_the_volumes_are_recorded() -> None:
@@ -250,6 +253,7 @@ def test_one_that_goes_is_waited_for_and_not_deleted_again() -> None:
 
     assert plan.actions == ()
     assert plan.waits[0].what == "PersistentVolumeClaim default/pvc-1 to be deleted"
+    assert plan.waits[0].until == NOON + RECHECK
 
 
 def test_so_many_are_deleted_at_once() -> None:

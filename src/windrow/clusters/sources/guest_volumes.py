@@ -61,7 +61,7 @@ def read_guest_volumes(volumes: Iterable[Mapping[str, Any]]) -> GuestVolumes:
     provisioner would delete it either."""
     delete, retain = set[str](), set[str]()
     for raw in volumes:
-        handle = nested(raw, "spec", "csi", "volumeHandle", default="")
+        handle = nested(raw, "spec", "csi", "volumeHandle")
         if nested(raw, "spec", "csi", "driver") != CSI_DRIVER or not handle:
             continue
         is_provisioned = annotations_of(raw).get(PROVISIONED_BY) == CSI_DRIVER
