@@ -106,7 +106,7 @@ def snapshot_class_of(setting: Mapping[str, Any], provisioner: str, key: str = S
     """The VolumeSnapshotClass for volumes of the provisioner, as Harvester's setting says under `key`; "" for none."""
     for part in ("value", "default"):
         try:
-            found = loads(str(nested(setting, part, default="") or "{}"))
+            found = loads(str(nested(setting, part) or "{}"))
         except NotJson:
             continue
         name = nested(found, provisioner, key)

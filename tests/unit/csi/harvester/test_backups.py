@@ -132,6 +132,8 @@ def test_a_restore_carries_the_marks_of_its_volume():
     assert raw["metadata"]["annotations"]["windrow.io/csi-source"] == f"snapshot/{HANDLE}"
     found = read_restore(raw)
     assert (found.backup, found.is_ours, found.guest_uid) == ("default/b-1", True, GUEST)
+    other = {**raw, "metadata": {**raw["metadata"], "labels": {"windrow.io/csi-driver": "another"}}}
+    assert read_restore(other).is_ours is False
     del raw["metadata"]["annotations"]["windrow.io/csi-source"]
     assert read_restore(raw).is_ours is False
 
@@ -314,6 +316,19 @@ def test_a_restore_of_the_name_from_another_backup_is_refused():
         await pause(rig, 30)
         await rig.line.create(REMOTE_RESTORE, raw, "default")
         with pytest.raises(FailedPrecondition, match="is from default/b-2, not from default/b-1"):
+            await rig.volumes.create(RESTORED)
+
+    live(story)
+
+
+def test_a_restore_that_is_being_deleted_is_not_taken():
+    async def story(rig: VolumesRig) -> None:
+        await back_up(rig)
+        raw = render_restore(TWO, "default", RESTORED, "default/b-1", GUEST)
+        raw["metadata"]["finalizers"] = ["example.org/hold"]
+        await rig.line.create(REMOTE_RESTORE, raw, "default")
+        await rig.line.delete(REMOTE_RESTORE.ref(TWO, "default"))
+        with pytest.raises(Unfinished, match="is being deleted"):
             await rig.volumes.create(RESTORED)
 
     live(story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +16,9 @@ from tests.support.clock import run_driven
 from windrow.core.clock import sleep
 from windrow.csi import names
 from windrow.csi.errors import FailedPrecondition
-from windrow.csi.harvester.disks import Disk, InstanceDisks, VmDisks
+from windrow.csi.harvester.disks import Disk, DiskChange, InstanceDisks, VmDisks, plan_patch
 from windrow.csi.sizes import SizeRange
-from windrow.csi.volumes import UnknownParameter, VolumeInUse, VolumeNotFound, VolumeRequest
+from windrow.csi.volumes import Unfinished, UnknownParameter, VolumeInUse, VolumeNotFound, VolumeRequest
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays
 from windrow.emulator.faults import Fault, Refuse
@@ -319,3 +320,54 @@ def test_a_volume_that_is_not_bound_grows_once_it_is():
         assert grown.size == 2 * GIB
 
     live(story, delays=Delays(volume_bind=30))
+
+
+def test_a_volume_that_has_the_most_that_is_wanted_stays():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+
+        assert (await rig.volumes.ensure_expanded(ONE, SizeRange(GIB, GIB))).size == GIB
+
+    live(story)
+
+
+def test_an_instance_that_does_not_tell_of_the_volume_yet_is_waited_for():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        await rig.volumes.ensure_attached(ONE, rig.node, False)
+        instances, ref = rig.volumes.state.instances, VMI.ref(rig.node, "default")
+        told = instances.get(ref)
+        assert told is not None
+        instances.put(ref, replace(told, plugged=()))
+        attaching = asyncio.create_task(rig.volumes.ensure_attached(ONE, rig.node, False))
+        await sleep(rig.harvester.clock.base, timedelta(seconds=5))
+        assert not attaching.done()
+        attaching.cancel()
+
+    live(story)
+
+
+def test_an_attachment_ends_when_its_disk_is_removed_by_another():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        attaching = asyncio.create_task(rig.volumes.ensure_attached(ONE, rig.node, False))
+        await sleep(rig.harvester.clock.base, timedelta(seconds=5))
+        raw = await rig.line.get(vm_ref(rig.node))
+        await rig.line.json_patch(vm_ref(rig.node), plan_patch(raw, [DiskChange(ONE, "detach")]))
+        with pytest.raises(Unfinished, match="left VirtualMachine"):
+            await attaching
+
+    live(story, delays=Delays(hotplug_attach=60))
+
+
+def test_an_attachment_to_a_vm_that_is_being_deleted_is_unfinished():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        attaching = asyncio.create_task(rig.volumes.ensure_attached(ONE, rig.node, False))
+        await sleep(rig.harvester.clock.base, timedelta(seconds=5))
+        await rig.line.patch(vm_ref(rig.node), {"metadata": {"finalizers": ["example.org/hold"]}})
+        await rig.line.delete(vm_ref(rig.node))
+        with pytest.raises(Unfinished, match="is being deleted, and volume"):
+            await attaching
+
+    live(story, delays=Delays(hotplug_attach=60))
