@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.support.simulation import VIP, Simulation, simulation
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
 from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object
 from windrow.kubernetes.resources import NAMESPACE, SECRET
 
 Change = Callable[[list[Raw]], None]
@@ -397,5 +398,38 @@ def test_of_two_clusters_of_one_name_that_start_together_one_is_refused_and_star
             await gone(sim, winner)
             await sim.advance(minutes=10)
             assert (await sim.management_client.get(loser))["status"]["ready"]
+
+    run_driven(story())
+
+
+def test_a_misspelt_image_of_a_cluster_that_runs_is_told_with_the_one_that_was_meant_and_may_be_corrected() -> (
+    None
+):
+    """The machine that Harvester refused has the image in its record: another one takes its place."""
+
+    def disks(image: str) -> Raw:
+        return {"diskInfo": json.dumps({"disks": [{"imageName": image, "size": 40, "bootOrder": 1}]})}
+
+    async def story() -> None:
+        async with simulation(seed=5) as sim:
+            documents = a_cluster(a_pool("servers", 1, ALL), a_pool("workers", 1))
+            await stock(sim, documents)
+            ref = await post(sim, documents)
+            stage = sim.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
+            config_ref = HARVESTER_CONFIG.ref("nc-workers", ref.namespace)
+            before = {name_of(raw) for raw in await machines_of(sim, ref)}
+
+            await sim.management_client.patch(config_ref, disks("default/jamny"))
+            await scale(sim, ref, 1, 2)
+            await until(stage, "image default/jamny does not exist; write default/jammy")
+            (refused,) = {name_of(raw) for raw in await machines_of(sim, ref)} - before
+
+            await sim.management_client.patch(config_ref, disks("default/jammy"))
+            await stage.wait_for_settled()
+            after = {name_of(raw) for raw in await machines_of(sim, ref)}
+            assert len(after) == 3
+            assert before < after
+            assert refused not in after
 
     run_driven(story())

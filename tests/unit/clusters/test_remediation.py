@@ -37,6 +37,7 @@ from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.plan.actions import DeleteMachine, StartVM
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.plan.pools import compare_machines
 from windrow.clusters.state import INITIALIZING, GuestState
 from windrow.clusters.status import derive_cluster, derive_machine, find_wait
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
@@ -803,3 +804,62 @@ def test_nothing_is_replaced_while_a_node_of_the_guest_cannot_be_read(worker):
 
     assert of_kind(planned(cluster, machines), DeleteMachine)
     assert not of_kind(planned(cluster, machines, guest=unread), DeleteMachine)
+
+
+# -- before the VM ------------------------------------------------------------------------------------------------
+
+
+def waiting_for_vm(pool=WORKERS, **changes):
+    """A worker that Harvester has not accepted yet."""
+    changes = {"driver_config": None, "conditions": (), "node": ""} | changes
+    return replace(record_of(nodeless(W1), **changes), vm=None)
+
+
+def test_a_machine_without_vm_whose_image_was_corrected_is_made_anew():
+    corrected = replace(WORKERS, options={**WORKERS.options, "imageName": "default/leap"})
+
+    [deletion] = of_kind(planned(*workers_with(waiting_for_vm(), pool=corrected)), DeleteMachine)
+
+    assert deletion.machine == "w1"
+    assert deletion.because == "imageName of pool workers changed before its VM was created"
+
+
+def test_a_machine_without_vm_whose_credential_was_corrected_is_made_anew():
+    [deletion] = of_kind(planned(*workers_with(waiting_for_vm(credential="ns:typo"))), DeleteMachine)
+
+    assert deletion.because == "the credential of pool workers changed before its VM was created"
+
+
+@pytest.mark.parametrize("case", ["as asked", "has a VM", "paused", "remediation is off", "no config"])
+def test_a_machine_that_may_have_a_vm_or_is_as_asked_stays(case):
+    other = {**WORKERS.options, "imageName": "default/leap"}
+    pool = WORKERS if case == "as asked" else replace(WORKERS, options=other)
+    machine = waiting_for_vm()
+    match case:
+        case "has a VM":
+            machine = W1
+        case "paused":
+            pool = replace(pool, paused=True)
+        case "no config":
+            pool = replace(pool, options=None)
+    cluster, machines = workers_with(machine, pool=pool)
+    if case == "remediation is off":
+        cluster = replace(cluster, remediation_disabled=True)
+
+    assert of_kind(planned(cluster, machines), DeleteMachine) == []
+
+
+def test_changes_that_wait_count_machines_as_a_person_does():
+    one, two = (a_machine(name, WORKERS).record for name in ("w1", "w2"))
+    cluster = a_cluster(replace(WORKERS, options={**WORKERS.options, "cpuCount": "9"}))
+
+    def told(*machines):
+        [sentence] = compare_machines(cluster, cluster.version, machines, {})
+        return sentence
+
+    assert told(one) == "cpuCount of nc-workers changed since 1 machine of pool workers was made"
+    assert told(one, two) == "cpuCount of nc-workers changed since 2 machines of pool workers were made"
+    (by_hash,) = compare_machines(
+        a_cluster(WORKERS), cluster.version, [replace(one, config_hash="a")], {"workers": "b"}
+    )
+    assert by_hash == "the configuration changed since 1 machine of pool workers was made"

@@ -15,7 +15,9 @@ from windrow.kubernetes.requests import Request
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DiskSpec, NicSpec
 from windrow.nodedriver.effects import Gather
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.validate.references import check
+from windrow.nodedriver.vm.create import ensure_created
 
 UPLOAD = "upload it to Harvester, or name another"
 Answer = Raw | KubeError
@@ -84,3 +86,29 @@ def test_who_may_not_list_images_is_told_what_is_missing() -> None:
     [found] = find_image_problems("leap", lambda request: Forbidden("no", status=403))
 
     assert found.hint == UPLOAD
+
+
+def test_a_machine_that_is_refused_for_its_image_is_told_the_one_that_was_meant() -> None:
+    operation = ensure_created(
+        Configuration(machine_name="m", vm_namespace="default", disk_info=(DiskSpec(image="leap-mirco"),)),
+        "#cloud-config",
+    )
+    items = [image("leap-micro", "leap-micro")]
+
+    def answer_all() -> None:
+        effect = operation.send(None)
+        while True:
+            if isinstance(effect, Gather):
+                answers = [_answer(request, lambda request: {"items": items}) for request in effect.requests]
+                effect = operation.send(answers)
+            else:
+                effect = operation.throw(NotFound("no VM", status=404, details={"name": "m"}))
+
+    with pytest.raises(Refused) as refused:
+        answer_all()
+
+    [found] = refused.value.problems
+    assert (found.message, found.hint) == (
+        "image default/leap-mirco does not exist",
+        "write default/leap-micro",
+    )

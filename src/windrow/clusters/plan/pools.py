@@ -139,7 +139,12 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
     partial = PartialPlan()
     for machine in state.active:
         diagnosis = diagnoses[machine.name]
-        if state.cluster.find_pool(machine.pool) is None or not machine.record.was_created:
+        pool = state.cluster.find_pool(machine.pool)
+        if pool is None:
+            continue
+        if not machine.record.was_created:
+            if (because := _why_never_created(machine, pool, state)) and not pool.paused:
+                partial.propose("replace", DeleteMachine(because, machine.name))
             continue
         match diagnosis.health:
             case "healthy" if diagnosis.until is None:
@@ -157,6 +162,24 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
             because = diagnosis.because or diagnosis.waiting_for
             partial.propose("replace", DeleteMachine(because, machine.name))
     return partial
+
+
+def _why_never_created(machine: MachineState, pool: Pool, state: ClusterState) -> str:
+    """Why a machine without VM is not to wait for one any more: what it was to be made with has been corrected. "" while it is
+    as its pool asks for, and where a VM may be its own.
+
+    It has the options and the credential of the time at which it was recorded, and a misspelt image in them would never be there.
+    """
+    record = machine.record
+    if machine.found_vm is not None or pool.options is None or state.cluster.remediation_disabled:
+        return ""
+    options = record.options
+    changed = sorted(
+        key for key in options.keys() | pool.options.keys() if options.get(key) != pool.options.get(key)
+    )
+    if record.credential != pool.credential:
+        changed.append("the credential")
+    return f"{', '.join(changed)} of pool {pool.name} changed before its VM was created" if changed else ""
 
 
 # -- changes of the spec -----------------------------------------------------------------------------------------
@@ -193,7 +216,13 @@ def _roles_change(pool: Pool, machines: Sequence[Machine]) -> str:
     if not older:
         return ""
     had, has = format_roles(older[0].roles), format_roles(pool.roles)
-    return f"pool {pool.name} has the roles {has}, and of its machines {len(older)} were made as {had}"
+    return (
+        f"pool {pool.name} has the roles {has}, and of its machines {len(older)} {_was(older)} made as {had}"
+    )
+
+
+def _was(found: Sequence[object]) -> str:
+    return "was" if len(found) == 1 else "were"
 
 
 def _options_change(pool: Pool, machines: Sequence[Machine]) -> str:
@@ -207,15 +236,13 @@ def _options_change(pool: Pool, machines: Sequence[Machine]) -> str:
     if not changes:
         return ""
     changed = ", ".join(sorted(set().union(*changes)))
-    return (
-        f"{changed} of {pool.config_name} changed since {len(changes)} machines of pool {pool.name} were made"
-    )
+    return f"{changed} of {pool.config_name} changed since {_count_machines(len(changes))} of pool {pool.name} {_was(changes)} made"
 
 
 def _configuration_change(pool: Pool, machines: Sequence[Machine], now: str) -> str:
     older = [one for one in machines if one.config_hash and now and one.config_hash != now]
     return (
-        f"the configuration changed since {len(older)} machines of pool {pool.name} were made"
+        f"the configuration changed since {_count_machines(len(older))} of pool {pool.name} {_was(older)} made"
         if older
         else ""
     )

@@ -152,13 +152,13 @@ def check(configurations: Sequence[Configuration], server: str = "") -> Operatio
     """
     found = yield from read_references([ref for each in configurations for ref in all_references(each)])
     problems = find_reference_problems(configurations, found)
-    problems = yield from _name_near_images(problems, found)
+    problems = yield from name_near_images(problems, found)
     problems += yield from _find_missing_namespaces(configurations, found.namespaces, server)
     problems += find_host_problems(configurations, (yield from read_offers(configurations)))
     return list(dict.fromkeys(problems))
 
 
-def _name_near_images(problems: Sequence[Problem], found: ReferencedObjects) -> Operation[list[Problem]]:
+def name_near_images(problems: Sequence[Problem], found: ReferencedObjects) -> Operation[list[Problem]]:
     """The problems, that an image does not exist with the one that may be meant: its display name is written, or nearly its
     name. Asks only where one is absent."""
     absent = [ref for ref, error in found.errors.items() if ref.kind == IMAGE and isinstance(error, NotFound)]

@@ -51,6 +51,7 @@ from windrow.nodedriver.validate.references import (
     check_references,
     image_ref,
     key_pair_ref,
+    name_near_images,
     read_references,
     references_to_build,
 )
@@ -80,7 +81,7 @@ def ensure_created(
         # An image may be deleted after its machine was created; that machine still needs its Secret.
         existing = yield from _find_own_vm(configuration)
         if existing is None:
-            raise Refused(*problems)
+            raise Refused(*(yield from name_near_images(problems, references)))
     with_key = replace(configuration, ssh_public_key=_public_key(configuration, references))
     user_data = _render_user_data(with_key, bootstrap, agent=agent)
     vm_uid = uid_of(existing) if existing is not None else (yield from _ensure_vm(with_key, references))
