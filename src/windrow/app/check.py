@@ -6,20 +6,21 @@ machines are checked on Harvester as before they are created, where there is a c
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
-from windrow.app.network import HttpConnector
-from windrow.app.unknown_fields import (
+from windrow.app.manifest_checks.unknown_fields import (
     find_mistyped_fields,
     find_unknown_fields,
     place_fields,
 )
+from windrow.app.network import HttpConnector
 from windrow.bootstrap.support_matrix.comparison import Comparison as Comparison
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
@@ -40,24 +41,33 @@ from windrow.clusters.api.references import (
 from windrow.clusters.bootstrap_data import check_bootstrap, find_config_hashes, sample_machine_spec
 from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
 from windrow.clusters.plan.pools import compare_machines
-from windrow.clusters.sources.endpoint_pools import check_all_pools, list_claims
-from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.versions import compare_versions, list_problems
-from windrow.core.rng import Rng
 from windrow.core.text import encode_base64
 from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds
 from windrow.harvester.connection import describe_credential
+from windrow.harvester.problems import Severity
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
-from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, objects_at, uid_of
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ObjectRef
-from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
+from windrow.machines.port import (
+    InfrastructureUnknown,
+    MachineRefused,
+    Machines,
+    MachineSpec,
+    Problem,
+)
 from windrow.machines.static_addresses import find_pool_problems
 from windrow.nodedriver.config import find_unknown_keys, read_fields
 from windrow.nodedriver.validate.network_data import find_shared_addresses
 from windrow.nodedriver.validate.rules import find_problems
 
+if TYPE_CHECKING:
+    from windrow.app.manifest_checks.harvester import CheckedHarvester
+
+# How long an apply waits for Harvester.
+PATIENCE_S = 10
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
 # What a kubeconfig is called that the user names, in place of a credential.
 NAMED_KUBECONFIG = "kubeconfig of --harvester"
@@ -106,22 +116,15 @@ async def run(
     matrix = read_matrix(matrix_text) if matrix_text else shipped_matrix()
     if manager is None and not harvester:
         return await check(documents, matrix=matrix)
-    from windrow.app.embedded import read_credential
-    from windrow.app.machines import read_credential_fields as read_credential_fields
-    from windrow.machines.harvester.machines import HarvesterMachines
+    from windrow.app.manifest_checks.harvester import CheckedHarvester
 
     clock = SystemClock()
     async with HttpConnector(clock) as sockets:
         api = Client(sockets.connect(manager)) if manager is not None else None
-        configs: list[Raw] = []
-        running: list[Raw] = []
-        existing: list[Machine] = []
-        driver_for_kind: ResolveDriver = assume_driver
+        known = KnownObjects()
         try:
             if api is not None:
-                configs, driver_for_kind = await read_existing(api, documents)
-                running = await read_running(api, documents)
-                existing = await read_machines(api, running)
+                known = await read_known(api, documents)
         except Unreachable:
             if not harvester:
                 assert manager is not None
@@ -131,45 +134,73 @@ async def run(
                     matrix=matrix,
                 )
             api = None
+        asked = CheckedHarvester(documents, api, sockets, clock, harvester)
+        return await _check_on(asked, documents, api, known, matrix, single_credential=bool(harvester))
 
-        async def credential(name: str) -> str:
-            if api is None or harvester:
-                return harvester
-            return await read_credential(api, name)
 
-        async def access(name: str) -> ClientConfig:
-            return parse_kubeconfig(await credential(name))
+async def check_change(documents: Sequence[Raw], api: Client) -> list[CheckResult]:
+    """A result for each Cluster in `documents`, which are about to be applied to the management API `api`.
 
-        machines = HarvesterMachines(credential, sockets.connect, clock, Rng())
+    What is absent from it or from Harvester is a warning, since the Cluster waits for it. Where Harvester has not answered
+    within PATIENCE_S, `not_asked` says so.
+    """
+    from windrow.app.manifest_checks.harvester import CheckedHarvester
 
-        async def versions(name: str) -> HarvesterVersions:
-            return await read_harvester_versions(await machines.get_client(name))
+    clock, matrix = SystemClock(), shipped_matrix()
+    known = await read_known(api, documents)
+    async with HttpConnector(clock) as sockets:
+        asked = CheckedHarvester(documents, api, sockets, clock)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await _check_on(asked, documents, api, known, matrix, absence="warning")
+        except TimeoutError:
+            return await check(
+                documents,
+                known.configs,
+                not_asked=f"it has not answered within {PATIENCE_S} s",
+                running=known.running,
+                existing=known.machines,
+                driver_for_kind=known.driver_for_kind,
+                find_namespace=api.find,
+            )
 
-        async def endpoint(cluster: Cluster) -> list[Problem]:
-            if api is None:
-                return await check_all_pools(machines.get_client, access, cluster)
-            try:
-                recorded = await api.find(CLUSTER.ref(cluster.name, cluster.namespace))
-            except Forbidden:  # so it is not known which claims are its own
-                return await check_all_pools(machines.get_client, access, cluster)
-            uid = uid_of(recorded) if recorded is not None else ""
-            return await check_all_pools(machines.get_client, access, cluster, await list_claims(api), uid)
 
-        return await check(
-            documents,
-            configs,
-            machines,
-            running=running,
-            existing=existing,
-            single_credential=bool(harvester),
-            driver_for_kind=driver_for_kind,
-            fields_of=partial(read_credential_fields, api) if api is not None else None,
-            find_secret=api.find if api is not None else None,
-            find_namespace=api.find if api is not None else None,
-            read_versions=versions,
-            ask_endpoint=endpoint,
-            matrix=matrix,
-        )
+async def _check_on(
+    asked: CheckedHarvester,
+    documents: Sequence[Raw],
+    api: Client | None,
+    known: KnownObjects,
+    matrix: SupportMatrix,
+    *,
+    single_credential: bool = False,
+    absence: Severity = "error",
+) -> list[CheckResult]:
+    """With all that Harvester and the management API, where there is one, say."""
+    from windrow.app.machines import read_credential_fields
+
+    return await check(
+        documents,
+        known.configs,
+        asked.machines,
+        running=known.running,
+        existing=known.machines,
+        single_credential=single_credential,
+        driver_for_kind=known.driver_for_kind,
+        fields_of=partial(read_credential_fields, api) if api is not None else None,
+        find_secret=api.find if api is not None else None,
+        find_namespace=api.find if api is not None else None,
+        read_versions=asked.read_versions,
+        ask_endpoint=asked.check_endpoint,
+        matrix=matrix,
+        absence=absence,
+    )
+
+
+async def read_known(api: Client, documents: Sequence[Raw]) -> KnownObjects:
+    """What the management API has of the objects that the documents name."""
+    configs, driver_for_kind = await read_existing(api, documents)
+    running = await read_running(api, documents)
+    return KnownObjects(configs, running, await read_machines(api, running), driver_for_kind)
 
 
 async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], ResolveDriver]:
@@ -222,6 +253,17 @@ def assume_driver(kind: str) -> str | Problem:
     return kind.removesuffix("Config").lower()
 
 
+@dataclass(frozen=True, slots=True)
+class KnownObjects:
+    """What exists in the management API: the machine configs, the Clusters of the documents, their Machines; and the driver of
+    each kind of machine config."""
+
+    configs: Sequence[Raw] = ()
+    running: Sequence[Raw] = ()
+    machines: Sequence[Machine] = ()
+    driver_for_kind: ResolveDriver = assume_driver
+
+
 def _clusters(documents: Sequence[Raw]) -> list[Raw]:
     return [raw for raw in documents if raw.get("kind") == "Cluster"]
 
@@ -246,6 +288,7 @@ async def check(
     read_versions: ReadVersions | None = None,
     ask_endpoint: CheckEndpoint | None = None,
     matrix: SupportMatrix | None = None,
+    absence: Severity = "error",
 ) -> list[CheckResult]:
     """A result for each Cluster in `documents`. `configs` are existing machine configs; those in the documents come first.
     `running` are existing Clusters: what they have begun with, a document of their name cannot change. `existing` are their
@@ -256,7 +299,7 @@ async def check(
     Cluster's, and those for registries and S3 must hold what they are named for. Namespaces are documents, or are read with
     `find_namespace`. `read_versions` asks the Harvester of a
     credential, `ask_endpoint` that of a Cluster with a load balancer; once for each Cluster, where its machines could be
-    checked."""
+    checked. What Harvester, the Secrets and the credentials lack is of severity `absence`."""
     matrix = matrix or shipped_matrix()
     own = {_key(raw): raw for raw in reversed(documents) if _is_config(raw)}
     known = {_key(raw): raw for raw in reversed(configs)} | own
@@ -291,7 +334,7 @@ async def check(
         asked = machines if has_credential else None
         as_checked = _with_single_credential(cluster) if single_credential else cluster
         refused_fields = frozenset(one.field for one in reading.problems if one.severity == "error")
-        found, was_asked = await _check_machines(as_checked, known, asked, refused_fields)
+        found, on_harvester, was_asked = await _check_machines(as_checked, known, asked, refused_fields)
         of_credentials, unchecked = await _check_credentials(cluster, secrets, fields_of)
         if not missing:
             of_credentials += await _check_consent(raw, documents, find_secret)
@@ -299,13 +342,14 @@ async def check(
         versions = await _read_versions(as_checked, read_versions if was_asked else None)
         compared = compare_versions(cluster, reading.problems, matrix, versions)
         found += list_problems(compared)
-        found += await _check_endpoint(as_checked, ask_endpoint if was_asked else None)
+        on_harvester += await _check_endpoint(as_checked, ask_endpoint if was_asked else None)
+        found += [_of_severity(absence, one) for one in (*on_harvester, *of_credentials)]
         only_others = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools) and bool(unchecked)
         results.append(
             CheckResult(
                 cluster.namespace,
                 cluster.name,
-                tuple(dict.fromkeys([*problems, *found, *of_credentials])),
+                tuple(dict.fromkeys([*problems, *found])),
                 # A problem already says why Harvester was not asked.
                 not_asked=not_asked if machines is None and not only_others else "",
                 harvester_asked=was_asked and not unchecked,
@@ -495,11 +539,13 @@ async def _check_machines(
     configs: Mapping[tuple[str, str, str], Raw],
     machines: Machines | None,
     refused_fields: Set[str],
-) -> tuple[list[Problem], bool]:
-    """The problems of the cluster's HarvesterConfigs, in themselves and on Harvester, and whether it was asked for all. The types
+) -> tuple[list[Problem], list[Problem], bool]:
+    """The problems of the cluster's HarvesterConfigs in themselves, those on Harvester, and whether it was asked for all. The types
     of fields in `refused_fields` were refused before."""
-    problems: list[Problem] = []
-    users: dict[tuple[str, Problem], list[Pool]] = {}  # of each config's problem the pools that have it
+    unknown: list[Problem] = []
+    # Of each config's problem the pools that have it.
+    own: dict[tuple[str, Problem], list[Pool]] = {}
+    there: dict[tuple[str, Problem], list[Pool]] = {}
     asked = machines is not None
     for spec, pools in plan_specs(cluster):
         raw = configs[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
@@ -508,20 +554,30 @@ async def _check_machines(
         found += [one for one in find_mistyped_fields(place_fields(raw)) if one.field not in refused]
         found += find_pool_problems(spec.options)
         found += _check_addresses(spec.options, sum(pool.quantity for pool in pools))
+        on_harvester: Sequence[Problem] = ()
         try:
-            on_harvester = await machines.check([spec]) if machines is not None else []
+            on_harvester = await machines.check([spec]) if machines is not None else ()
         except InfrastructureUnknown as error:
             asked = False
-            problems.append(Problem(error.message, error.hint))
-        except MachineRefused as refused:
-            found += refused.problems
-        else:
-            # Names come from the Cluster and its pools, and were checked there.
-            found += [one for one in on_harvester if one.field != "name"]
+            unknown.append(Problem(error.message, error.hint))
+        except MachineRefused as error:
+            on_harvester = error.problems
         for problem in dict.fromkeys(found):
-            users.setdefault((pools[0].config_name, problem), []).extend(pools)
-    problems += [part for (_, one), pools in users.items() for part in _labelled([one], _label(pools))]
-    return problems, asked
+            own.setdefault((pools[0].config_name, problem), []).extend(pools)
+        # Names come from the Cluster and its pools, and were checked there.
+        for problem in dict.fromkeys(on_harvester):
+            if problem.field != "name" and problem not in found:
+                there.setdefault((pools[0].config_name, problem), []).extend(pools)
+    return _labelled_all(own), unknown + _labelled_all(there), asked
+
+
+def _labelled_all(users: Mapping[tuple[str, Problem], Sequence[Pool]]) -> list[Problem]:
+    return [part for (_, one), pools in users.items() for part in _labelled([one], _label(pools))]
+
+
+def _of_severity(severity: Severity, problem: Problem) -> Problem:
+    """An error as one of this severity; a warning as it is."""
+    return replace(problem, severity=severity) if problem.severity == "error" else problem
 
 
 def _with_single_credential(cluster: Cluster) -> Cluster:

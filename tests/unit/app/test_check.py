@@ -1117,3 +1117,21 @@ async def test_the_namespaces_that_a_secret_allows_are_no_label():
             "warning",
         )
     ]
+
+
+async def test_what_harvester_lacks_is_a_warning_where_the_cluster_waits_for_it():
+    absent = Problem("image default/leap does not exist", "upload it", "diskInfo")
+    wrong = config(cpuCount="four")
+
+    (result,) = await check([cluster(), wrong], machines=Harvester([absent]), absence="warning")
+    (unknown,) = await check(
+        [cluster(), config()],
+        machines=Harvester(InfrastructureUnknown("no answer", "wait")),
+        absence="warning",
+    )
+
+    assert [(one.severity, one.message.partition(": ")[2]) for one in result.problems] == [
+        ("error", "cpuCount is 'four', not a whole number"),
+        ("warning", "image default/leap does not exist"),
+    ]
+    assert [(one.severity, one.message) for one in unknown.problems] == [("warning", "no answer")]

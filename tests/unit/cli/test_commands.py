@@ -15,12 +15,14 @@ import pytest
 from tests.unit.cli.conftest import MANIFEST
 
 from windrow.apiserver.loopback import LoopbackClient
+from windrow.app import check
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object, uid_of
 from windrow.kubernetes.requests import Reply
-from windrow.kubernetes.resources import CRD, EVENT, SECRET
+from windrow.kubernetes.resources import CRD, EVENT, NAMESPACE, SECRET
 
 Windrow = Callable[..., Any]
 Manager = Any
@@ -70,6 +72,88 @@ def test_apply_makes_objects_in_the_order_that_they_need_each_other(windrow: Win
         "Cluster fleet-default/orchard created",
     ]
     assert "windrow status fleet-default/orchard" in answer.err
+
+
+KEY = "harvestercredentialConfig-kubeconfigContent"
+
+
+def a_credential(name: str, kubeconfig: str = "") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "cattle-global-data"}
+    annotations = {"windrow.io/allowed-namespaces": "fleet-default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {**metadata, "annotations": annotations},
+        "stringData": {KEY: kubeconfig},
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "cure"),
+    [
+        ((), "create that Secret with a Harvester kubeconfig, or name another"),
+        (("cc-harvster",), "write cattle-global-data:cc-harvster"),
+        (
+            ("site-1", "site-2", "x-3", "y-4"),
+            "or name another; there are cattle-global-data:site-1, cattle-global-data:site-2, cattle-global-data:x-3, and 1 more",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_credential_that_does_not_exist_is_told_with_those_that_there_are(
+    windrow: Windrow, manager: Manager, verb: str, names: tuple[str, ...], cure: str
+):
+    """`apply` goes on: the Cluster waits for it."""
+
+    async def create(api: LoopbackClient) -> None:
+        await api.create(NAMESPACE, new_object(NAMESPACE, "cattle-global-data"))
+        await api.create(SECRET, new_object(SECRET, "other", "cattle-global-data"))
+        for name in names:
+            await api.create(SECRET, a_credential(name, "x"))
+
+    manager.do(create)
+
+    answer = windrow(verb, "-f", "cluster.yaml")
+
+    assert answer.code == (exit_codes.OK if verb == "apply" else exit_codes.REFUSED)
+    told = " ".join((answer.out + answer.err).split())
+    severity = "warning" if verb == "apply" else "error"
+    assert f"{severity} credential Secret cattle-global-data/cc-harvester does not exist → " in told
+    assert cure in told
+
+
+@pytest.mark.parametrize("given", ["in the manifest", "in the management API"])
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_the_harvester_of_the_credential_is_asked(
+    windrow: Windrow, manager: Manager, tmp_path: Path, verb: str, given: str
+):
+    """Here a Kubernetes that is no Harvester."""
+    credential = a_credential("cc-harvester", render_kubeconfig(manager.access, "windrow"))
+    (tmp_path / "credential.yaml").write_text(json.dumps(credential))
+
+    async def create(api: LoopbackClient) -> None:
+        await api.create(NAMESPACE, new_object(NAMESPACE, "cattle-global-data"))
+        if given == "in the management API":
+            await api.create(SECRET, credential)
+
+    manager.do(create)
+
+    files = ("-f", "credential.yaml") if given == "in the manifest" else ()
+    answer = windrow(verb, *files, "-f", "cluster.yaml")
+
+    assert answer.code == (exit_codes.OK if verb == "apply" else exit_codes.REFUSED)
+    assert "does not have the kinds of Harvester" in " ".join((answer.out + answer.err).split())
+
+
+def test_apply_does_not_wait_for_a_harvester_that_does_not_answer(
+    windrow: Windrow, manager: Manager, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(check, "PATIENCE_S", 0)
+
+    answer = windrow("apply", "-f", "cluster.yaml")
+
+    assert answer.code == exit_codes.OK
+    assert "Harvester was not asked: it has not answered within 0 s. The cluster manager does" in answer.err
 
 
 def test_applying_again_changes_nothing(windrow: Windrow, orchard: Manager):
@@ -207,7 +291,8 @@ def test_waiting_ends_at_the_time_that_was_given(windrow: Windrow, orchard: Mana
     answer = windrow("apply", "-f", "cluster.yaml", "--wait", "--timeout", "1s")
 
     assert answer.code == exit_codes.TIMED_OUT
-    assert len(answer.err.strip().splitlines()) == 2
+    told = [one for one in answer.err.strip().splitlines() if not one.startswith("warning")]
+    assert len(told) == 2
 
 
 def test_an_object_that_the_schema_forbids_is_refused(windrow: Windrow, orchard: Manager, tmp_path: Path):
@@ -467,7 +552,7 @@ def test_a_namespace_that_does_not_exist_is_told_once_with_how_to_make_it(
     assert "Namespace fleet-default does not exist in the management API" in shown
     assert "kubectl create namespace fleet-default" in shown
     assert "does not allow its use" not in shown
-    assert verb == "check" or shown.count("does not exist") == 1
+    assert shown.count("Namespace fleet-default does not exist") == (2 if verb == "check" else 1)
 
 
 @pytest.mark.parametrize("verb", ["check", "apply"])

@@ -4,6 +4,7 @@ The manifest may be one written for Rancher, also as `kubectl get -o yaml` print
 objects are applied to the management API in the order in which they refer to each other; the cluster manager then
 creates the machines. Where `windrow check` finds an error in the manifest, it is printed and nothing is applied; a
 field that a kind does not have is such an error, at every level, and so is what a cluster that runs cannot change.
+What Harvester or the management API lacks, such as an image or the credential, is a warning: the Cluster waits for it.
 
 Examples:
   windrow apply -f cluster.yaml
@@ -75,23 +76,19 @@ def _content(raw: Raw) -> Raw:
 
 
 async def _passes_check(documents: list[Raw], manager: Connection, context: CliContext) -> bool:
-    """Whether the manifest has no error, in itself and as a change of Clusters that exist. Prints every problem."""
-    from windrow.app.check import check, read_existing, read_machines, read_running
+    """Whether the manifest has no error, in itself and as a change of Clusters that exist. Prints every problem, with what
+    Harvester and the management API lack, for which the Cluster waits."""
+    from windrow.app.check import check_change
 
-    configs, judge_kind = await read_existing(manager.client, documents)
-    running, find = await read_running(manager.client, documents), manager.client.find
-    verdicts = await check(
-        documents,
-        configs,
-        running=running,
-        existing=await read_machines(manager.client, running),
-        driver_for_kind=judge_kind,
-        find_namespace=find,
-    )
-    if print_problems(verdicts, context):
-        return True
-    context.print_note("Nothing was changed.")
-    return False
+    results = await check_change(documents, manager.client)
+    if not print_problems(results, context):
+        context.print_note("Nothing was changed.")
+        return False
+    for reason in dict.fromkeys(one.not_asked for one in results if one.not_asked):
+        context.print_note(
+            f"Harvester was not asked: {reason}. The cluster manager does, and windrow check -f."
+        )
+    return True
 
 
 async def _send(placed: list[tuple[ApiResource, Raw]], manager: Connection, context: CliContext) -> None:
