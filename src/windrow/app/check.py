@@ -66,6 +66,7 @@ from windrow.nodedriver.validate.rules import find_problems
 if TYPE_CHECKING:
     from windrow.app.manifest_checks.harvester import CheckedHarvester
 
+_ROLE_FIELDS = ("].etcdRole", "].controlPlaneRole", "].workerRole")
 # How long an apply waits for Harvester.
 PATIENCE_S = 10
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
@@ -435,7 +436,14 @@ def _list_node_changes(before: Raw, cluster: Cluster, machines: Sequence[Machine
 
 def _is_misspelt(problem: Problem, meant: Set[str]) -> bool:
     """Whether the problem is that a field is not there, which the user has misspelt: that is told."""
-    return any(problem.field == field or problem.field.startswith(f"{field}.") for field in meant)
+    if any(problem.field == field or problem.field.startswith(f"{field}.") for field in meant):
+        return True
+    # A pool without a role, or a cluster without one that a misspelt field was to give.
+    return problem.severity == "error" and any(
+        problem.field in (field.rpartition(".")[0], field.partition("[")[0])
+        for field in meant
+        if field.endswith(_ROLE_FIELDS)
+    )
 
 
 async def _find_missing_namespaces(

@@ -1135,3 +1135,40 @@ async def test_what_harvester_lacks_is_a_warning_where_the_cluster_waits_for_it(
         ("warning", "image default/leap does not exist"),
     ]
     assert [(one.severity, one.message) for one in unknown.problems] == [("warning", "no answer")]
+
+
+@pytest.mark.parametrize("role", ["etcdRol", "controlplaneRole", "workerRol"])
+async def test_a_misspelt_role_is_told_once(role: str):
+    document = cluster()
+    (pool,) = document["spec"]["rkeConfig"]["machinePools"]
+    meant = {"etcdRol": "etcdRole", "controlplaneRole": "controlPlaneRole", "workerRol": "workerRole"}[role]
+    pool |= {"quantity": 3, role: pool.pop(meant, True)}
+    if role == "workerRol":
+        document["spec"]["rkeConfig"]["machinePools"].append(
+            {"name": "x", role: pool.pop(role), "machineConfigRef": {"name": "nc-w"}}
+        )
+
+    result = await result_of(document, config())
+
+    assert [one.hint for one in result.errors] == [f"did you mean {meant}?"]
+
+
+async def test_of_a_misspelt_key_of_the_distribution_only_the_spelling_is_told():
+    pools = cluster()["spec"]["rkeConfig"]["machinePools"]
+    keys = {"disable-kubeproxy": True, "kublet-arg": {"max-pods": 250}}
+
+    result = await result_of(
+        cluster(rkeConfig={"machinePools": pools, "machineGlobalConfig": keys}), config()
+    )
+
+    assert result.errors == ()
+    assert [one.hint for one in result.problems] == [
+        "did you mean 'disable-kube-proxy'?",
+        "did you mean 'kubelet-arg'?",
+    ]
+
+
+async def test_a_machine_config_of_a_near_name_is_named():
+    result, *_ = await check([cluster("workers"), config("nc-wokers")])
+
+    assert [one.hint for one in result.errors] == ["did you mean nc-wokers?"]

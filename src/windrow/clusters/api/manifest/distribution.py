@@ -9,11 +9,12 @@ from typing import Any
 
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.config.values import find_doubt, find_fault
+from windrow.bootstrap.k3s.flags import KEYS as K3S_KEYS
+from windrow.bootstrap.rke2.flags import KEYS as RKE2_KEYS
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
-from windrow.core.formats.bounds import abbreviate, is_too_long
 from windrow.core.formats.version import NotVersion, Version
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.machines.port import HARVESTER, Problem
@@ -106,14 +107,15 @@ def check_guest_credentials(cluster: Cluster, problems: ProblemCollector) -> Non
 
 
 def check_config_values(cluster: Cluster, problems: ProblemCollector) -> None:
-    """Values of another kind than their keys of the distribution take: no machine would start with them, or as was meant."""
+    """Values of another kind than their keys of the distribution take: no machine would start with them, or as was meant. What a
+    key takes that neither distribution has is not known."""
+    known = RKE2_KEYS.find() | K3S_KEYS.find()
     for where, config in _list_configs(cluster):
-        for key, value in config.items():
-            name = abbreviate(key) if is_too_long(key) else key
-            fault, doubt = find_fault(key, value), find_doubt(key, value)
+        for key in sorted(known & config.keys()):
+            fault, doubt = find_fault(key, config[key]), find_doubt(key, config[key])
             if found := fault or doubt:
-                message = f"{name} in {where} {found[0]}"
-                problems.add(f"{where}.{name}", message, found[1], "error" if fault else "warning")
+                message = f"{key} in {where} {found[0]}"
+                problems.add(f"{where}.{key}", message, found[1], "error" if fault else "warning")
 
 
 # Below these are the keys of the distribution, as fields of problems name them.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from windrow.bootstrap.spec import Role
@@ -24,6 +25,7 @@ from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.manifest.machine_config import ResolveDriver
 from windrow.clusters.api.references import qualify_credential
+from windrow.core.formats.bounds import is_too_long
 from windrow.core.formats.duration import human_duration
 from windrow.harvester.names import is_label_value
 from windrow.kubernetes.objects import is_label_key
@@ -60,8 +62,17 @@ def _check_reference(
             f"{fields.path} names {kind} {config!r}, which does not exist in the cluster's namespace",
             f"write kind {others[0]}, of which there is one with that name"
             if others
-            else "create it, or correct the name",
+            else _find_near(config, [name for other, name in configs if other == kind]),
         )
+
+
+MAX_NEAR = 200  # names, each of which is compared with a missing one
+
+
+def _find_near(wanted: str, names: Sequence[str]) -> str:
+    """What to do about a machine config that does not exist; `names` are those that do."""
+    near = [] if is_too_long(wanted) else get_close_matches(wanted, names[:MAX_NEAR], 1)
+    return f"did you mean {near[0]}?" if near else "create it, or correct the name"
 
 
 def read_pool(
@@ -207,7 +218,11 @@ def _taint(fields: Fields) -> str:
             "write up to 63 letters, digits and inner - _ .",
         )
     if effect not in _TAINT_EFFECTS:
-        fields.refuse("effect", f"is {effect!r}, which is no effect", f"write {', '.join(_TAINT_EFFECTS)}")
+        fields.refuse(
+            "effect",
+            f"is {effect!r}, which is no effect",
+            f"write {', '.join(_TAINT_EFFECTS[:-1])} or {_TAINT_EFFECTS[-1]}",
+        )
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
