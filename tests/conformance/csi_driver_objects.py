@@ -53,6 +53,7 @@ NOT_COMPARED = re.compile(
     r"\.metadata\.(uid|resourceVersion|creationTimestamp|generation|managedFields|deletionTimestamp"
     r"|deletionGracePeriodSeconds)\b|\.spec\.volumeName\b|boundVolumeSnapshotContentName|creation_?[tT]ime|guest-uid"
     r"|\.ownerReferences\[\d+\]\.uid|\.status\.handle|vendor_version|\.hotplugVolume\."
+    r"|attach\.csi\.windrow\.io"
 )
 
 

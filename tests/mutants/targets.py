@@ -136,6 +136,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/unit/csi/mounts/test_devices.py",
             "tests/unit/csi/mounts/test_readings.py",
             "tests/unit/csi/mounts/test_safety.py",
+            "tests/unit/csi/mounts/test_shares.py",
         ),
         ("tests/unit/csi/test_node.py",),
     ),

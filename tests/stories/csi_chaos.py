@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import Any
 
 from google.protobuf.message import Message
+from tests.contract.volumes_rig import RWX_CLASS
 from tests.support.clock import run_driven
 
 from windrow.core.clock import sleep
@@ -41,12 +42,13 @@ from windrow.emulator.faults import (
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import annotations_of, labels_of, nested, uid_of
 from windrow.kubernetes.requests import json_patch
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.resources import PVC, STORAGE_CLASS
 from windrow.protocols.csi import csi_pb2 as csi
 
 from .csi_rig import (
     METHODS,
     NODES,
+    SHARED,
     CsiRig,
     a_csi_rig,
     cancel,
@@ -66,6 +68,8 @@ VOLUMES = ("v-1", "v-2", "v-3")
 # Made of SNAPSHOT, which is of the first volume.
 COPY = "v-4"
 SNAPSHOT = "s-1"
+# Several nodes share it.
+SHARE, SHARE_CLASS = "v-5", "longhorn-rwx"
 # What an administrator plugged into the first VM, under a name of their own.
 THEIRS, THEIR_DISK = "theirs", "data-of-theirs"
 # Codes that no call may have, whatever goes wrong.
@@ -157,6 +161,9 @@ class Life:
         for one in set(made) - {None}:
             if made.count(one) > 1:
                 self.fault(f"{made.count(one)} claims are volume {one}")
+        for desired, nodes in await self.rig.exports():
+            if (desired == "Enabled") is not bool(nodes):
+                self.fault(f"the export of {SHARE} is {desired}, and used by {sorted(nodes)}")
         await self._check_others()
 
     async def _check_others(self) -> None:
@@ -179,9 +186,12 @@ class Life:
         await self.check()
         vms = await self.rig.vm_claims()
         found = {claim: vm for vm, claims in vms.items() for claim in claims if claim != THEIRS}
-        attached = {claim: node for claim, node in wanted.items() if node}
+        attached = {claim: node for claim, node in wanted.items() if node and claim != SHARE}
         if found != attached:
             self.fault(f"attached are {found}, asked for was {attached}")
+        exported = [",".join(sorted(nodes)) for desired, nodes in await self.rig.exports() if nodes]
+        if exported != [node for claim, node in wanted.items() if claim == SHARE and node]:
+            self.fault(f"shared is with {exported}, asked for was {wanted.get(SHARE)}")
         claims = {name for name, raw in (await self.rig.claims()).items() if labels_of(raw) and _is_ours(raw)}
         if claims != set(wanted):
             self.fault(f"claims are {sorted(claims)}, asked for were {sorted(wanted)}")
@@ -205,7 +215,7 @@ def _is_ours(raw: Any) -> bool:
 
 def random_request(life: Life) -> Message:
     volume, node = life.pick(*VOLUMES, *VOLUMES, COPY), life.pick(*NODES)
-    match life.rng.below(14):
+    match life.rng.below(18):
         case 0 | 1 | 2:
             return create(volume, snapshot=SNAPSHOT if volume == COPY else "")
         case 3:
@@ -220,8 +230,18 @@ def random_request(life: Life) -> Message:
             return expand(volume, life.pick(1, 2, 3))
         case 12:
             return create_snapshot(SNAPSHOT, VOLUMES[0])
+        case 13:
+            return life.pick(create_share(), delete(SHARE), expand(SHARE, 2))
+        case 14 | 15:
+            return publish(SHARE, node, SHARED)
+        case 16:
+            return unpublish(SHARE, life.pick(node, node, ""))
         case _:
             return life.pick(delete_snapshot(SNAPSHOT), csi.ListVolumesRequest(), csi.ListSnapshotsRequest())
+
+
+def create_share() -> csi.CreateVolumeRequest:
+    return create(SHARE, host_class=SHARE_CLASS, capability=SHARED)
 
 
 async def trouble(life: Life) -> str:
@@ -292,6 +312,7 @@ async def _live(seed: int) -> Outcome:
         life = Life(rig, rng)
         life.log(f"Harvester {version}")
         await plug_theirs(rig)
+        await rig.client.create(STORAGE_CLASS, RWX_CLASS)
         await life.check()
         rig.after_write = life.check
         for fault in add_faults(life):
@@ -340,16 +361,18 @@ async def finish(life: Life) -> None:
     for call in list(life.calls):
         await cancel(call)
     rig.is_down = False
-    # What a process that died had sent no other can know of.
-    if rig.orphaned:
-        await asyncio.wait(set(rig.orphaned))
     await restore_vms(life)
     wanted = {one: life.pick("", *NODES) for one in (*VOLUMES, COPY)}
-    await asyncio.gather(*(life.finish(unpublish(one)) for one in wanted))
-    await asyncio.gather(*(life.finish(create(one)) for one in VOLUMES))
+    sharing = [one for one in NODES if life.rng.below(2)]
+    await asyncio.gather(*(life.finish(unpublish(one)) for one in (*wanted, SHARE)))
+    await asyncio.gather(*(life.finish(create(one)) for one in VOLUMES), life.finish(create_share()))
     await life.finish(create_snapshot(SNAPSHOT, VOLUMES[0]))
     await life.finish(create(COPY, snapshot=SNAPSHOT))
-    await asyncio.gather(*(life.finish(publish(one, node)) for one, node in wanted.items() if node))
+    await asyncio.gather(
+        *(life.finish(publish(one, node)) for one, node in wanted.items() if node),
+        *(life.finish(publish(SHARE, node, SHARED)) for node in sharing),
+    )
+    wanted[SHARE] = ",".join(sharing)
     await asyncio.gather(*(life.finish(expand(one, 4)) for one in VOLUMES))
     await _pass(rig, 30)
     await life.check_at_rest(wanted)

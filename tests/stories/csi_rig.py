@@ -6,6 +6,7 @@ What a process had sent is carried out although it dies, or its caller gives up:
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -31,7 +32,7 @@ from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
-from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import PVC
 from windrow.protocols.csi import csi_pb2 as csi
@@ -192,6 +193,14 @@ class CsiRig:
     async def snapshots(self) -> dict[str, Raw]:
         return {name_of(raw): raw for raw in await self.client.list(kinds.SNAPSHOT, NAMESPACE)}
 
+    async def exports(self) -> list[tuple[str, dict[str, str]]]:
+        """Of each shared volume whether it is to be exported, and the nodes that are recorded."""
+        found = await self.client.list(kinds.NETWORK_FILE_SYSTEM, "harvester-system")
+        return [
+            (raw["spec"]["desiredState"], json.loads(annotations_of(raw)["windrow.io/csi-nodes"]))
+            for raw in found
+        ]
+
     async def vm_claims(self) -> dict[str, list[str]]:
         """The claims in the template of each VM, but for its root disk."""
         return {name_of(raw): _claims(raw) for raw in await self.client.list(kinds.VM, NAMESPACE)}
@@ -249,11 +258,23 @@ CAPABILITY = csi.VolumeCapability(
 )
 
 
-def create(name: str, gib: float = 1, snapshot: str = "", host_class: str = "") -> csi.CreateVolumeRequest:
+SHARED = csi.VolumeCapability(
+    mount=csi.VolumeCapability.MountVolume(fs_type="ext4"),
+    access_mode=csi.VolumeCapability.AccessMode(mode=csi.VolumeCapability.AccessMode.MULTI_NODE_MULTI_WRITER),
+)
+
+
+def create(
+    name: str,
+    gib: float = 1,
+    snapshot: str = "",
+    host_class: str = "",
+    capability: csi.VolumeCapability = CAPABILITY,
+) -> csi.CreateVolumeRequest:
     request = csi.CreateVolumeRequest(
         name=name,
         capacity_range=csi.CapacityRange(required_bytes=int(gib * GIB)),
-        volume_capabilities=[CAPABILITY],
+        volume_capabilities=[capability],
         parameters={"hostStorageClass": host_class} if host_class else {},
     )
     if snapshot:
@@ -265,9 +286,11 @@ def delete(volume_id: str) -> csi.DeleteVolumeRequest:
     return csi.DeleteVolumeRequest(volume_id=volume_id)
 
 
-def publish(volume_id: str, node_id: str) -> csi.ControllerPublishVolumeRequest:
+def publish(
+    volume_id: str, node_id: str, capability: csi.VolumeCapability = CAPABILITY
+) -> csi.ControllerPublishVolumeRequest:
     return csi.ControllerPublishVolumeRequest(
-        volume_id=volume_id, node_id=node_id, volume_capability=CAPABILITY
+        volume_id=volume_id, node_id=node_id, volume_capability=capability
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from windrow.client.client import Client
 from windrow.csi.handles import is_object_name
+from windrow.csi.harvester.attachments.records import AttachRecord, plan_record
 from windrow.csi.harvester.claims import Claim, read_claim
 from windrow.csi.harvester.owners import GuestCluster
-from windrow.csi.harvester.refusals import requesting
+from windrow.csi.harvester.refusals import not_found_as, requesting
 from windrow.csi.volumes import VolumeNotFound
 from windrow.csi.waits import waits_for
 from windrow.kubernetes.resources import PVC, ObjectRef
@@ -28,6 +29,18 @@ class ClaimReads:
         found = await self.find(volume_id)
         if found is None:
             raise VolumeNotFound(volume_id, f" in namespace {self._namespace} on Harvester")
+        return found
+
+    async def record_attachment(self, claim: Claim, vm: str, record: AttachRecord) -> Claim:
+        """Record on the claim that its volume is about to be attached to the VM. Raises VolumeNotFound, and FailedPrecondition
+        where another guest cluster made it."""
+        name = claim.volume.id
+        ref = self.ref(name)
+        self._guest.require_own(claim.guest_uid, ref)
+        waits_for(f"an answer of Harvester about {ref}")
+        with requesting(f"record an attachment on {ref}"), not_found_as(ref, VolumeNotFound(name)):
+            found = read_claim(await self._client.patch(ref, plan_record(claim.attach_records, vm, record)))
+        self._guest.require_own(found.guest_uid, ref)
         return found
 
     async def find(self, name: str) -> Claim | None:

@@ -9,13 +9,14 @@ label when a cluster is deleted, also one whose PersistentVolume says Retain.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.core.formats.json import NotJson, Raw, dumps, loads
 from windrow.core.formats.quantity import NANO, NotQuantity, Quantity
 from windrow.csi import names
 from windrow.csi.handles import is_pvc_name
+from windrow.csi.harvester.attachments.records import AttachRecord, read_records
 from windrow.csi.volumes import SnapshotSource, Source, Volume, VolumeRequest, VolumeSource
 from windrow.harvester.names import GUEST_UID
 from windrow.harvester.volumes import ClaimModes
@@ -69,6 +70,8 @@ class Claim:
     # What the claim is deleted with: a restore of a backup owns the claim that it made.
     restore: str
     resource_version: str = ""
+    # Requests to attach it, by the key of the VM.
+    attach_records: Mapping[str, AttachRecord] = field(default_factory=dict)
 
     @property
     def is_listed(self) -> bool:
@@ -170,6 +173,7 @@ def read_claim(raw: Mapping[str, Any]) -> Claim:
         made_for=annotations.get(VOLUME_NAME, ""),
         restore=_restore_of(raw),
         resource_version=resource_version_of(raw),
+        attach_records=read_records(annotations),
     )
 
 

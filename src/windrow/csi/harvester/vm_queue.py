@@ -81,6 +81,10 @@ class VmQueue:
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unanswered = UnansweredAttachments()
 
+    def on_recorded(self, vm: str, volume_id: str, record: str, until: timedelta) -> bool:
+        """Another process has recorded a request to attach; whether it may be carried out yet."""
+        return self._unanswered.on_recorded(vm, volume_id, record, until)
+
     async def change(self, vm: str, change: DiskChange) -> ChangedVm:
         """Return once the VM's template is as wanted. Raises NodeNotFound, NodeFull, Unfinished where an attachment that had
         no answer may yet undo the detachment, and what Harvester refuses."""

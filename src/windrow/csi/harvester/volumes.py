@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from windrow.client.client import Client
 from windrow.client.transport import Transport
@@ -19,7 +20,8 @@ from windrow.core.rng import Rng
 from windrow.csi import names
 from windrow.csi.errors import CsiError, FailedPrecondition, InvalidArgument
 from windrow.csi.handles import is_object_name, is_volume_id, volume_id_for
-from windrow.csi.harvester.attached_now import AttachedNow
+from windrow.csi.harvester.attachments.now import AttachedNow
+from windrow.csi.harvester.attachments.records import AttachRecord, record_key, remaining_s
 from windrow.csi.harvester.backups.restores import RestoreRequests, is_of_backup, require_mode
 from windrow.csi.harvester.claim_reads import ClaimReads
 from windrow.csi.harvester.claims import Claim, read_claim, render_claim, render_marks
@@ -100,6 +102,9 @@ class HarvesterVolumes:
         shares = ShareRequests(self._client, self._guest, clock, rng)
         self._shared = SharedVolumes(self._client, self.state, shares)
         self._plugin = Plugin(self._client, options.namespace, clock, log)
+        self._clock = clock
+        # Two processes never begin at one instant with one random number.
+        self._process = f"{rng.below(2**32):08x}{int(clock.now().timestamp()):x}"
         self._queue = VmQueue(self._client, options.namespace, self._plugin, clock, rng)
 
     def set_guest(self, guest_uid: str) -> None:
@@ -364,7 +369,7 @@ class HarvesterVolumes:
     ) -> Attachment:
         if not is_object_name(node_id):
             raise NodeNotFound(node_id)
-        claim = await self._claims.get(volume_id)
+        claim = await self._get_to_attach(volume_id, node_id, kind)
         _require_kind(claim, kind)
         if claim.is_deleting:
             raise FailedPrecondition(
@@ -389,6 +394,32 @@ class HarvesterVolumes:
         await self._wait_until_attached(volume_id, node_id)
         await self._require_free(volume_id, node_id)  # an instance of another VM may have it yet
         return self._attachment(claim, node_id, read_only)
+
+    async def _get_to_attach(self, volume_id: str, node_id: str, kind: VolumeKind) -> Claim:
+        """The claim as it is now. Where a request to attach it may have to be sent, that is recorded first."""
+        await self._guest.wait_until_known()
+        await self.state.wait_for_sync()
+        vm = self.state.vm(node_id)
+        if kind == "shared" or (vm is not None and vm.find(volume_id) is not None):
+            return await self._claims.get(volume_id)
+        known = self.state.claim(volume_id)
+        if known is None or known.is_deleting or not self._guest.owns(known.guest_uid):
+            known = await self._claims.get(volume_id)
+        if known.is_deleting:
+            return known
+        _require_kind(known, kind)
+        self._on_record(known, node_id)
+        record = AttachRecord(self._process, self._clock.now())
+        return await self._claims.record_attachment(known, node_id, record)
+
+    def _on_record(self, claim: Claim, node_id: str) -> bool:
+        """Whether another process has sent a request to attach it to the node that may be carried out yet."""
+        record = claim.attach_records.get(record_key(node_id))
+        if record is None or record.process == self._process:
+            return False
+        left = remaining_s(record, self._clock.now())
+        until = self._clock.monotonic() + timedelta(seconds=left)
+        return bool(left) and self._queue.on_recorded(node_id, claim.volume.id, str(record), until)
 
     async def _require_free(self, volume_id: str, node_id: str) -> None:
         """Raises VolumeInUse where another VM has it; the caches may be behind, so those that have it are asked."""
@@ -491,10 +522,17 @@ class HarvesterVolumes:
         if claim is None or claim.volume.kind == "shared":
             await self._shared.unpublish(volume_id, claim, node_id, self._guest.uid)
         for node in [node_id] if node_id else self.state.nodes_with(volume_id):
+            if claim is not None:
+                self._on_record(claim, node)  # that the VM has the volume now settles it
             await self._detach(volume_id, node)
 
     async def _detach(self, volume_id: str, node_id: str) -> None:
-        changed = await self._queue.change(node_id, DiskChange(volume_id, "detach"))
+        change = DiskChange(volume_id, "detach")
+        changed = await self._queue.change(node_id, change)
+        if changed.resource_version and not changed.sent:
+            claim = await self._claims.find(volume_id)
+            if claim is not None and self._on_record(claim, node_id):
+                changed = await self._queue.change(node_id, change)
         await self.state.wait_for_vm(node_id, changed.resource_version)
         await self._wait_for_instance(node_id)
         instance = self.state.instance(node_id)

@@ -37,8 +37,8 @@ ONE = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
 
 
 class Line(TransportMiddleware):
-    """A way to Harvester whose watches can be `late`, all or those of one kind, and on which `unanswered` patches are lost, or
-    come late. The next patch takes `patch_s` more until Harvester has it. `before` is awaited before each request."""
+    """A way to Harvester whose watches can be `late`, all or those of one kind, and on which `unanswered` patches of VMs are lost,
+    or come late. The next patch takes `patch_s` more until Harvester has it. `before` is awaited before each request."""
 
     def __init__(self, inner: Transport, rig: VolumesRig) -> None:
         super().__init__(inner)
@@ -51,13 +51,14 @@ class Line(TransportMiddleware):
         self.lost: list[Request] = []
 
     async def send(self, request: Request) -> Reply:
-        if request.method == "PATCH" and self.unanswered:
+        changes_vm = request.method == "PATCH" and "/virtualmachines/" in request.path
+        if changes_vm and self.unanswered:
             self.unanswered -= 1
             self.lost.append(request)
             raise OutcomeUnknown("no answer within 30 s")
         if self.before is not None:
             await self.before(request)
-        if request.method == "PATCH" and self.patch_s:
+        if changes_vm and self.patch_s:
             delay, self.patch_s = timedelta(seconds=self.patch_s), 0.0
             await sleep(self._clock, delay)
         return await self._inner.send(request)
@@ -443,5 +444,70 @@ def test_deletions_that_come_together_share_a_list_that_is_not_older_than_they_a
         await rig.volumes.ensure_detached(ONE, "node-1")
         assert await other.host._attached.nodes_with(ONE) == []
         await reading
+
+    live(story)
+
+
+# --- what a process before has sent -----------------------------------------------------------------------------------
+
+
+def test_an_attachment_without_an_answer_keeps_the_detachment_of_the_next_process_waiting():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.unanswered = 1
+        with pytest.raises(Unavailable):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        for _ in range(2):
+            with pytest.raises(
+                Unfinished, match=f"to attach volume {ONE} to VirtualMachine default/node-1 had no answer"
+            ):
+                await rig.volumes.ensure_detached(ONE, "node-1")
+        await rig.volumes.ensure_detached(ONE, "node-2")
+        await other.line.send_lost()
+        await pause(rig, 5)
+        for _ in range(2):
+            await rig.volumes.ensure_detached(ONE, "node-1")
+
+        assert await nodes_with_disk(rig) == []
+
+    live(story)
+
+
+def test_what_a_process_before_has_sent_is_waited_for_as_long_as_it_may_be_carried_out():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.unanswered = 1
+        with pytest.raises(Unavailable):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        await pause(rig, LATEST.total_seconds() - 2)
+        with pytest.raises(Unfinished):
+            await rig.volumes.ensure_detached(ONE, "node-1")
+        await pause(rig, 2)
+        await rig.volumes.ensure_detached(ONE, "node-1")
+
+    live(story)
+
+
+def test_an_attachment_after_one_of_a_process_before_does_not_end_the_wait_for_that():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        other.line.unanswered = 1
+        with pytest.raises(Unavailable):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        await rig.volumes.ensure_attached(ONE, "node-1", False)
+        with pytest.raises(Unfinished):
+            await rig.volumes.ensure_detached(ONE, "node-1")
+        await other.line.send_lost()
+        await pause(rig, LATEST.total_seconds())
+        await rig.volumes.ensure_detached(ONE, "node-1")
+
+        assert await nodes_with_disk(rig) == []
+
+    live(story)
+
+
+def test_after_an_answer_a_detachment_is_repeated_without_a_wait():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        await other.volumes.ensure_attached(ONE, "node-1", False)
+        await rig.volumes.ensure_detached(ONE, "node-1")
+        await rig.volumes.ensure_detached(ONE, "node-1")
+        await other.volumes.ensure_detached(ONE, "node-1")
 
     live(story)
