@@ -12,13 +12,15 @@ from tests.contract.volumes_rig import GUEST, VolumesRig, volumes_rig
 from tests.support.clock import run_driven
 
 from windrow.core.clock import sleep
-from windrow.csi.errors import FailedPrecondition
+from windrow.csi.errors import FailedPrecondition, Unavailable
 from windrow.csi.harvester.backups.objects import read_backup, read_restore, render_backup, render_restore
+from windrow.csi.harvester.backups.restores import require_mode
 from windrow.csi.harvester.claims import read_claim
 from windrow.csi.harvester.snapshots import BACKUP_CLASS, snapshot_class_of
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import (
+    NameTaken,
     PermissionMissing,
     SnapshotExists,
     SnapshotNotFound,
@@ -346,5 +348,63 @@ def test_where_the_role_knows_no_backups_all_else_goes_on():
         with pytest.raises(VolumeNotFound):
             await rig.volumes.delete(TWO)
         await rig.volumes.delete(ONE)
+
+    live(story)
+
+
+def test_a_parameter_is_not_compared_with_what_the_backup_does_not_tell():
+    found = read_backup(a_backup())
+
+    assert (found.storage_class, found.volume_mode, found.snapshot.size) == ("", "", 0)
+    require_mode(replace(RESTORED, parameters={"hostVolumeMode": "block"}), "")
+
+
+def test_a_restore_that_is_being_deleted_is_not_taken_for_a_new_one():
+    async def story(rig: VolumesRig) -> None:
+        await back_up(rig)
+        await rig.volumes.create(RESTORED)
+        await rig.line.patch(RESTORE, {"metadata": {"finalizers": ["windrow.test/stay"]}})
+        await rig.line.delete(PVC.ref(TWO, "default"))
+        await rig.line.delete(RESTORE)
+        await pause(rig, 10)
+        with pytest.raises(Unfinished, match=f"{TWO} on Harvester is being deleted"):
+            await rig.volumes.create(RESTORED)
+        await rig.volumes.delete(TWO)
+
+    live(story)
+
+
+def test_a_backup_of_another_name_with_the_same_handle_is_not_taken_for_it():
+    async def story(rig: VolumesRig) -> None:
+        made = await rig.volumes.create_snapshot(replace(BACKUP, name="Nightly"))
+        name = made.id.rpartition("/")[2]
+        with pytest.raises(NameTaken):
+            await rig.volumes.create_snapshot(replace(BACKUP, name=name))
+        ref = REMOTE_BACKUP.ref(name, "default")
+        await rig.line.patch(ref, {"metadata": {"finalizers": ["windrow.test/stay"]}})
+        await rig.volumes.delete_snapshot(made.id)
+        await rig.volumes.delete_snapshot(made.id)
+        assert await rig.volumes.list_snapshots() == []
+        with pytest.raises(Unfinished, match="is being deleted"):
+            await rig.volumes.create_snapshot(replace(BACKUP, name="Nightly"))
+
+    live(story)
+
+
+def test_a_harvester_without_backups_has_none_and_one_that_fails_is_not_taken_for_that():
+    async def story(rig: VolumesRig) -> None:
+        kinds = frozenset({"volumeremotebackups", "volumeremoterestores"})
+        unknown = rig.harvester.faults.add(
+            Fault(Refuse(404, "NotFound", "404 page not found"), plurals=kinds)
+        )
+        assert await rig.volumes.list_snapshots() == []
+        with pytest.raises(VolumeNotFound):
+            await rig.volumes.delete(TWO)
+        rig.harvester.faults.end(unknown)
+        rig.harvester.faults.add(Fault(Refuse(500, "InternalError", "no"), plurals=kinds))
+        with pytest.raises(Unavailable):
+            await rig.volumes.list_snapshots()
+        with pytest.raises(Unavailable):
+            await rig.volumes.delete(TWO)
 
     live(story)

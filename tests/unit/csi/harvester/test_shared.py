@@ -25,6 +25,7 @@ from windrow.csi.harvester.shared.filesystems import (
 )
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import (
+    AttachedDifferently,
     PermissionMissing,
     Unfinished,
     UnknownParameter,
@@ -452,5 +453,45 @@ def test_an_export_that_was_turned_off_by_hand_is_not_said_to_be_attached_and_tu
         assert [one.nodes for one in await rig.volumes.list_volumes()] == [()]
         await rig.volumes.ensure_attached(ONE, rig.node, False, "shared")
         assert [one.nodes for one in await rig.volumes.list_volumes()] == [(rig.node,)]
+
+    live(story)
+
+
+def test_an_attachment_that_is_refused_leaves_the_record_as_it_is():
+    async def story(rig: VolumesRig) -> None:
+        await share(rig)
+        await rig.volumes.ensure_attached(ONE, rig.node, True, "shared")
+        with pytest.raises(AttachedDifferently, match="read-only"):
+            await rig.volumes.ensure_attached(ONE, rig.node, False, "shared")
+        assert await state(rig) == ("Enabled", '{"node-1":"ro"}')
+
+    live(story)
+
+
+def test_a_shared_volume_that_no_node_ever_had_has_no_export_and_is_deleted():
+    async def story(rig: VolumesRig) -> None:
+        await share(rig)
+        await rig.volumes.ensure_detached(ONE, rig.node)
+        await pause(rig, 20)
+        await rig.volumes.ensure_detached(ONE, rig.node)
+        assert await export(rig) is None
+        await rig.volumes.delete(ONE)
+        with pytest.raises(VolumeNotFound):
+            await rig.volumes.get(ONE)
+
+    live(story)
+
+
+def test_an_export_that_is_being_deleted_is_not_turned_on_again():
+    async def story(rig: VolumesRig) -> None:
+        await share(rig, rig.node)
+        found = await export(rig)
+        assert found is not None
+        ref = NETWORK_FILESYSTEM.ref(found["metadata"]["name"], SYSTEM)
+        await rig.line.patch(ref, {"metadata": {"finalizers": ["windrow.test/stay"]}})
+        await rig.line.delete(ref)
+        with pytest.raises(Unfinished, match="is being deleted"):
+            await rig.volumes.ensure_attached(ONE, rig.other_node, False, "shared")
+        await rig.volumes.delete(ONE)
 
     live(story)

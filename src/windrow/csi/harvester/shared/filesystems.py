@@ -64,6 +64,10 @@ class Filesystem:
         """The nodes that have it, in order."""
         return tuple(sorted(one for one in self.nodes or () if one != UNKNOWN_NODES))
 
+    def mode_of(self, node: str) -> str:
+        """`rw` or `ro`; "" where the node does not have it."""
+        return (self.nodes or {}).get(node, "")
+
     @property
     def is_ready(self) -> bool:
         return (self.desired, self.state, self.status) == (ENABLED, ENABLED, "Ready") and bool(self.endpoint)

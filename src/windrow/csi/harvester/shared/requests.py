@@ -41,8 +41,8 @@ class ShareRequests:
         """Record that the node has the volume, and turn its export on; the resourceVersion since. Raises AttachedDifferently."""
 
         def plan(found: Filesystem) -> Raw | None:
-            has = (found.nodes or {}).get(node)
-            if has not in (None, "ro" if read_only else "rw"):
+            has = found.mode_of(node)
+            if has not in ("", "ro" if read_only else "rw"):
                 raise AttachedDifferently(volume_id, node, has == "ro")
             return plan_publish(found, volume_id, node, "ro" if read_only else "rw", self._guest.uid)
 

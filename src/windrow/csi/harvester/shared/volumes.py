@@ -97,8 +97,10 @@ class SharedVolumes:
         name = claim.volume_name or await self._wait_until_bound(volume_id)
         version = await self._requests.publish(name, volume_id, node, read_only=read_only)
         await self.state.wait_for_filesystem(name, version)
-        await self.state.wait_until(lambda: self._describe_wait(name, volume_id, node))
-        return self._attachment(claim, name, node, read_only=read_only)
+        found = await self._wait_until_ready(name, volume_id, node)
+        if found.mode_of(node) != ("ro" if read_only else "rw"):
+            raise AttachedDifferently(volume_id, node, not read_only)
+        return Attachment(read_only, {**found.context(), names.PUBLISH_CAPACITY: str(claim.volume.size)})
 
     async def _require_vm(self, node: str) -> None:
         ref = VM.ref(node, self.state.namespace)
@@ -122,25 +124,24 @@ class SharedVolumes:
         await self.state.wait_until(describe_wait)
         return found
 
-    def _describe_wait(self, name: str, volume_id: str, node: str) -> str:
+    async def _wait_until_ready(self, name: str, volume_id: str, node: str) -> Filesystem:
+        """The export, once the node can mount it. Raises Unfinished where the node is detached meanwhile."""
         ref = NETWORK_FILESYSTEM.ref(name, NAMESPACE)
-        found = self.state.filesystem(name)
-        if found is None or node not in found.known_nodes:
-            raise Unfinished(
-                f"volume {volume_id!r} was detached from {node} meanwhile", "repeat the same call"
-            )
-        return "" if found.is_ready else f"{ref} on Harvester to be Enabled and Ready ({found.describe()})"
+        ready: list[Filesystem] = []
 
-    def _attachment(self, claim: Claim, name: str, node: str, *, read_only: bool) -> Attachment:
-        found = self.state.filesystem(name)
-        mode = (found.nodes or {}).get(node) if found else None
-        if found is None or mode is None:
-            raise Unfinished(
-                f"volume {claim.volume.id!r} was detached from {node} meanwhile", "repeat the same call"
-            )
-        if mode != ("ro" if read_only else "rw"):
-            raise AttachedDifferently(claim.volume.id, node, mode == "ro")
-        return Attachment(read_only, {**found.context(), names.PUBLISH_CAPACITY: str(claim.volume.size)})
+        def describe_wait() -> str:
+            found = self.state.filesystem(name)
+            if found is None or not found.mode_of(node):
+                raise Unfinished(
+                    f"volume {volume_id!r} was detached from {node} meanwhile", "repeat the same call"
+                )
+            if not found.is_ready:
+                return f"{ref} on Harvester to be Enabled and Ready ({found.describe()})"
+            ready.append(found)
+            return ""
+
+        await self.state.wait_until(describe_wait)
+        return ready[0]
 
     async def unpublish(self, volume_id: str, claim: Claim | None, node: str, guest_uid: str) -> None:
         """Return once it is recorded that the node has it no more. Of a volume of the Go driver whose export cannot be read
