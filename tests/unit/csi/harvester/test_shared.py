@@ -495,3 +495,22 @@ def test_an_export_that_is_being_deleted_is_not_turned_on_again():
         await rig.volumes.delete(ONE)
 
     live(story)
+
+
+def test_an_attachment_whose_export_is_deleted_by_hand_is_asked_for_again():
+    async def story(rig: VolumesRig) -> None:
+        await share(rig)
+        await pause(rig, 20)
+        attaching = asyncio.create_task(rig.volumes.ensure_attached(ONE, rig.node, False, "shared"))
+        await pause(rig, 1.5)
+        found = await export(rig)
+        assert found is not None
+        await rig.line.delete(NETWORK_FILESYSTEM.ref(found["metadata"]["name"], SYSTEM))
+        with pytest.raises(Unfinished, match="was detached from node-1 meanwhile"):
+            await attaching
+        await rig.volumes.ensure_attached(ONE, rig.node, False, "shared")
+        with pytest.raises(VolumeInUse) as error:
+            await rig.volumes.ensure_expanded(ONE, SizeRange(2 * GIB))
+        assert error.value.nodes == (rig.node,)
+
+    live(story)

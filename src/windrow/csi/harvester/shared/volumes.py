@@ -15,7 +15,6 @@ from windrow.csi.harvester.shared.filesystems import NAMESPACE, Filesystem
 from windrow.csi.harvester.shared.requests import ShareRequests
 from windrow.csi.harvester.state import HarvesterState
 from windrow.csi.volumes import (
-    AttachedDifferently,
     Attachment,
     NodeNotFound,
     PermissionMissing,
@@ -98,8 +97,6 @@ class SharedVolumes:
         version = await self._requests.publish(name, volume_id, node, read_only=read_only)
         await self.state.wait_for_filesystem(name, version)
         found = await self._wait_until_ready(name, volume_id, node)
-        if found.mode_of(node) != ("ro" if read_only else "rw"):
-            raise AttachedDifferently(volume_id, node, not read_only)
         return Attachment(read_only, {**found.context(), names.PUBLISH_CAPACITY: str(claim.volume.size)})
 
     async def _require_vm(self, node: str) -> None:
