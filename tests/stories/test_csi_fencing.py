@@ -45,7 +45,12 @@ class Rig:
         self.host = harvester.api.local()
 
     async def begin(
-        self, *, claim: bool = True, attacher: str = DRIVER, provider_id: str | None = None
+        self,
+        *,
+        claim: bool = True,
+        attacher: str = DRIVER,
+        attached_to: str = "node-1",
+        provider_id: str | None = None,
     ) -> None:
         await boot(self.harvester, name="node-1")
         if claim:
@@ -60,7 +65,7 @@ class Rig:
         source: Raw = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
         source["csi"] = {"driver": DRIVER, "volumeHandle": VOLUME}
         await self.guest.create(PERSISTENT_VOLUME, new_object(PERSISTENT_VOLUME, VOLUME, spec=source))
-        spec = {"attacher": attacher, "nodeName": "node-1", "source": {"persistentVolumeName": VOLUME}}
+        spec = {"attacher": attacher, "nodeName": attached_to, "source": {"persistentVolumeName": VOLUME}}
         await self.guest.create(VOLUME_ATTACHMENT, new_object(VOLUME_ATTACHMENT, "csi-1", spec=spec))
 
     async def be_ready(self, ready: bool) -> None:
@@ -177,8 +182,13 @@ def test_a_launcher_pod_that_outlives_its_instance_is_waited_for() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"claim": False}, {"attacher": "another"}, {"provider_id": "aws:///i-1"}],
-    ids=["no-such-claim-here", "volume-of-another-driver", "node-of-another-cloud"],
+    [
+        {"claim": False},
+        {"attacher": "another"},
+        {"attached_to": "node-2"},
+        {"provider_id": "aws:///i-1"},
+    ],
+    ids=["no-such-claim-here", "volume-of-another-driver", "volume-elsewhere", "node-of-another-cloud"],
 )
 def test_a_vm_that_is_not_found_proves_nothing_without_a_volume_of_its_own_there(options: Any) -> None:
     async def story(rig: Rig) -> bool:
@@ -212,3 +222,34 @@ def test_a_taint_of_another_client_stays(by: dict[str, str]) -> None:
         return await rig.is_tainted()
 
     assert outcome(story) is True
+
+
+def test_a_node_that_reports_before_its_vm_runs_stays_out_of_service_until_it_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story(rig: Rig) -> Any:
+        await order(rig.harvester, "stop", "node-1")
+        await eventually(rig.harvester, vmi_ref("node-1"), is_gone)
+        await rig.be_ready(False)
+        await rig.rest(15)
+        await rig.be_ready(True)
+        await rig.rest(2)
+        without = await rig.is_tainted()
+        await order(rig.harvester, "start", "node-1")
+        await eventually(rig.harvester, vmi_ref("node-1"), lambda raw: raw is not None)
+        await rig.be_ready(False)
+        await rig.be_ready(True)
+        await rig.rest(0.5)
+        starting = await rig.is_tainted()
+        await rig.rest(90)
+        return without, starting, await rig.is_tainted()
+
+    assert outcome(story) == (True, True, False)
+    told = [line for line in caplog.messages if line.startswith("Node node-1")]
+    assert told == [
+        "Node node-1 tainted as out of service: VirtualMachine default/node-1 has no VirtualMachineInstance, and no "
+        "launcher pod of it runs",
+        "Node node-1 is in service again: its VM runs and it is Ready",
+    ]
