@@ -534,11 +534,18 @@ def test_the_charts_fit_the_real_schema_of_the_helm_controller(server: Make) -> 
         assert set(raw["spec"]) <= set(schema["properties"]["spec"]["properties"])
 
 
-def test_our_own_chart_takes_the_place_of_harvesters(server: Make) -> None:
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("harvester-cloud-provider", "harvester-csi-driver"),
+        ("harvester-csi-driver", "harvester-cloud-provider"),
+    ],
+)
+def test_our_own_chart_takes_the_place_of_harvesters(server: Make, ours: str, theirs: str) -> None:
     """What `make chart` prints carries the archive and names no chart."""
-    packed = Path(__file__).parents[3] / "deploy/manifests/harvester-cloud-provider-k3s.yaml"
+    packed = Path(__file__).parents[3] / f"deploy/manifests/{ours}-k3s.yaml"
 
-    assert list(charts(server(additional_manifest=packed.read_text()))) == ["harvester-csi-driver"]
+    assert list(charts(server(additional_manifest=packed.read_text()))) == [theirs]
 
 
 VALUES = st.recursive(
