@@ -23,6 +23,7 @@ from tests.conformance.chart_rig import (
     pod_of,
     the,
 )
+from tests.conformance.chart_rights_rig import Permission, rights_of
 from tests.conformance.test_charts import keys
 
 from windrow.bootstrap.charts import CREDENTIAL_KEY, CREDENTIAL_SECRET, Charts, harvester_values
@@ -478,12 +479,27 @@ def test_names_that_a_user_gives_are_used_everywhere(helm: Helm) -> None:
     assert pod_of(objects, "DaemonSet", "mine")["serviceAccountName"] == "mine-node"
     subject = {"kind": "ServiceAccount", "name": "mine", "namespace": "here"}
     bindings = [*of_kind(objects, "ClusterRoleBinding"), *of_kind(objects, "RoleBinding")]
-    assert len(bindings) == 3
+    assert len(bindings) == 4
     assert all(one["subjects"] == [subject] for one in bindings)
     labels = the(objects, "Deployment", "mine-controllers")["spec"]["selector"]["matchLabels"]
     assert labels["app.kubernetes.io/name"] == "csi"
     budget = the(objects, "PodDisruptionBudget", "mine-controllers")
     assert budget["spec"]["selector"]["matchLabels"] == labels
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "here"])
+def test_the_lease_of_who_taints_nodes_is_the_original_s_wherever_the_release_is(
+    helm: Helm, namespace: str
+) -> None:
+    objects = helm.render(namespace=namespace)
+
+    rights = [right for right in rights_of(objects, NAME) if right.resource == "leases.coordination.k8s.io"]
+    for verb in ("create", "get", "update"):
+        needed = Permission(verb, "leases.coordination.k8s.io", "kube-system", "harvester-csi-node-monitor")
+        assert len([right for right in rights if right.covers(needed)]) == 1, verb
+    binding = the(objects, "RoleBinding", f"{NAME}-fencing")
+    assert binding["metadata"]["namespace"] == "kube-system"
+    assert binding["subjects"][0]["namespace"] == namespace
 
 
 def test_a_single_pod_has_no_budget(helm: Helm) -> None:

@@ -48,6 +48,7 @@ from windrow.kubernetes.resources import PVC, STORAGE_CLASS
 pytestmark = [pytest.mark.go, pytest.mark.root, pytest.mark.timeout(240)]
 
 FOLDER = os.environ.get("WINDROW_CSI_SIDE_CARS", "")
+FENCING = "the driver, for a Node whose VM was shut down"  # here all VMs run
 PROVISIONER, RESIZER = "csi-provisioner", "csi-resizer"
 OTHERS = {"csi-attacher", "csi-snapshotter", "driver"}
 GIVEN = {
@@ -74,6 +75,7 @@ USED_BY = {
     Permission("list", "storageclasses.storage.k8s.io"): {PROVISIONER},
     Permission("watch", "storageclasses.storage.k8s.io"): {PROVISIONER},
     Permission("get", "nodes"): {"csi-provisioner before 6"},
+    Permission("update", "nodes"): {FENCING},
     Permission("list", "nodes"): {"driver"},
     Permission("watch", "nodes"): {"driver"},
     Permission("list", "csinodes.storage.k8s.io"): {"csi-attacher"},
@@ -95,6 +97,8 @@ USED_BY = {
     Permission("patch", "events"): {PROVISIONER},
     Permission("create", LEASES, SYSTEM): {"csi-attacher"},
     Permission("get", "services", "default", "kubernetes"): {"driver"},
+    Permission("get", LEASES, SYSTEM, "harvester-csi-node-monitor"): {FENCING},
+    Permission("update", LEASES, SYSTEM, "harvester-csi-node-monitor"): {FENCING},
     **{
         Permission(verb, LEASES, SYSTEM, name): {who}
         for verb in ("get", "update")

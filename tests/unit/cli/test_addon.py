@@ -199,7 +199,10 @@ def test_an_account_for_the_csi_driver_only_has_a_role_of_its_own_and_becomes_an
     where = ("--server", harvester.access.server)
     narrow = kubeconfig_of(addon(windrow, "demo", "default", "--csi-driver-only", *where))
 
-    assert try_credential(narrow, (PVC, "default"), (POD, "default")) == [None, Forbidden]
+    assert try_credential(narrow, (PVC, "default"), (SECRET, "default")) == [
+        None,
+        Forbidden,
+    ]
     assert names(harvester) == {*OBJECTS, "Role/default-demo-csi"} - {"RoleBinding/default-demo"} | {
         "Secret/demo-token"
     }

@@ -64,6 +64,8 @@ CSI_DRIVER_RULES: list[Raw] = [
     },
     {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": [*_READ, "patch"]},
     {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": _READ},
+    # A launcher that still runs is a VM that was not shut down: the driver taints Nodes by that.
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
     {
         "apiGroups": ["subresources.kubevirt.io"],
         "resources": [
