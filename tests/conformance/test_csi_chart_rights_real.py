@@ -97,8 +97,8 @@ USED_BY = {
     Permission("patch", "events"): {PROVISIONER},
     Permission("create", LEASES, SYSTEM): {"csi-attacher"},
     Permission("get", "services", "default", "kubernetes"): {"driver"},
-    Permission("get", LEASES, SYSTEM, "harvester-csi-node-monitor"): {FENCING},
-    Permission("update", LEASES, SYSTEM, "harvester-csi-node-monitor"): {FENCING},
+    Permission("get", LEASES, SYSTEM, "harvester-csi-node-monitor"): {"driver"},
+    Permission("update", LEASES, SYSTEM, "harvester-csi-node-monitor"): {"driver"},
     **{
         Permission(verb, LEASES, SYSTEM, name): {who}
         for verb in ("get", "update")
