@@ -48,6 +48,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "extraArgs": ["--debug"],
     "controller": {
+        "fenceNodes": True,
         "affinity": None,
         "resources": {"limits": {"memory": "128Mi"}},
         "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://10.0.0.1:3128"}],
@@ -479,7 +480,7 @@ def test_names_that_a_user_gives_are_used_everywhere(helm: Helm) -> None:
     assert pod_of(objects, "DaemonSet", "mine")["serviceAccountName"] == "mine-node"
     subject = {"kind": "ServiceAccount", "name": "mine", "namespace": "here"}
     bindings = [*of_kind(objects, "ClusterRoleBinding"), *of_kind(objects, "RoleBinding")]
-    assert len(bindings) == 4
+    assert len(bindings) == 3
     assert all(one["subjects"] == [subject] for one in bindings)
     labels = the(objects, "Deployment", "mine-controllers")["spec"]["selector"]["matchLabels"]
     assert labels["app.kubernetes.io/name"] == "csi"
@@ -487,11 +488,20 @@ def test_names_that_a_user_gives_are_used_everywhere(helm: Helm) -> None:
     assert budget["spec"]["selector"]["matchLabels"] == labels
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_nodes_are_tainted_only_where_the_user_asks_for_it(helm: Helm, wanted: bool) -> None:
+    objects = helm.render({"controller": {"fenceNodes": wanted}})
+
+    assert options_of(containers_of(objects)[NAME]).fence_nodes is wanted
+    assert (Permission("update", "nodes") in rights_of(objects, NAME)) is wanted
+    assert bool([raw for raw in objects if raw["metadata"]["name"] == f"{NAME}-fencing"]) is wanted
+
+
 @pytest.mark.parametrize("namespace", ["kube-system", "here"])
 def test_the_lease_of_who_taints_nodes_is_the_original_s_wherever_the_release_is(
     helm: Helm, namespace: str
 ) -> None:
-    objects = helm.render(namespace=namespace)
+    objects = helm.render({"controller": {"fenceNodes": True}}, namespace=namespace)
 
     rights = [right for right in rights_of(objects, NAME) if right.resource == "leases.coordination.k8s.io"]
     for verb in ("create", "get", "update"):

@@ -114,7 +114,9 @@ USED_BY = {
 
 @pytest.fixture
 def objects(reference_program: Callable[[str], str], tmp_path: Path) -> list[Raw]:
-    return Helm(reference_program("helm"), tmp_path, CHART).render({}, apis=[SNAPSHOTS])
+    return Helm(reference_program("helm"), tmp_path, CHART).render(
+        {"controller": {"fenceNodes": True}}, apis=[SNAPSHOTS]
+    )
 
 
 @pytest.fixture
@@ -159,6 +161,7 @@ async def a_restricted_town(
     programs |= GIVEN
     controller = find_program("snapshot-controller")
     require_namespaces()
+    fences = ("--fence-nodes",)
     async with AsyncExitStack() as stack:
         host = await stack.enter_async_context(a_host())
         transport = await stack.enter_async_context(HttpTransport(cluster.access(), SystemClock()))
@@ -183,7 +186,7 @@ async def a_restricted_town(
             Guest(client, transport, kubeconfig.read_text()),
             client,
             lambda: a_driver(
-                our_program(), folder, host.kubeconfig, kubeconfig.read_text(), NODE, socket=socket
+                our_program(), folder, host.kubeconfig, kubeconfig.read_text(), NODE, *fences, socket=socket
             ),
             folder,
         )
