@@ -41,7 +41,7 @@ def configured_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tupl
     )
     networks = _networks_of(template, namespace_of(raw_vm))
     by_mac = {
-        str(card.get("macAddress") or "").lower(): networks.get(str(card.get("name") or ""), "")
+        str(card.get("macAddress")).lower(): networks.get(str(card.get("name")), "")
         for card in mappings_at(template, "domain", "devices", "interfaces")
     }
     every = dict.fromkeys(networks.values())
@@ -60,9 +60,9 @@ def reported_addresses(raw_vmi: Mapping[str, Any]) -> tuple[NetworkAddress, ...]
     """The addresses that the guest agent reports of the VM's own cards. Those of the guest's bridges have no name."""
     networks = _networks_of(nested(raw_vmi, "spec", default={}), namespace_of(raw_vmi))
     texts = (
-        (networks[str(card["name"])], text)
+        (networks[str(card.get("name"))], text)
         for card in mappings_at(raw_vmi, "status", "interfaces")
-        if str(card.get("name") or "") in networks
+        if str(card.get("name")) in networks
         for text in (card.get("ipAddress"), *(card.get("ipAddresses") or ()))
     )
     usable = ((network, usable_address(text)) for network, text in islice(texts, MAX_ADDRESSES))
@@ -74,5 +74,5 @@ def _networks_of(spec: Mapping[str, Any], namespace: str) -> dict[str, str]:
     found = {}
     for network in mappings_at(spec, "networks"):
         if named := str(nested(network, "multus", "networkName", default="") or ""):
-            found[str(network.get("name") or "")] = named if "/" in named else f"{namespace}/{named}"
+            found[str(network.get("name"))] = named if "/" in named else f"{namespace}/{named}"
     return found

@@ -562,6 +562,30 @@ def test_a_pool_has_what_its_subnet_lets_hosts_have():
 
 
 @pytest.mark.parametrize(
+    ("subnet", "left"),
+    [
+        ("10.9.0.0/31", "10.9.0.0-10.9.0.1"),
+        ("10.9.0.7/32", "10.9.0.7"),
+        ("fd00:9::/127", "fd00:9::-fd00:9::1"),
+    ],
+)
+def test_of_a_subnet_of_two_addresses_or_one_hosts_may_have_all(subnet: str, left: str):
+    (pool,), problems = read({"network": "n", "addresses": [subnet], "prefix": int(subnet.split("/")[1])})
+
+    assert problems == []
+    assert list(map(str, pool.ranges)) == [left]
+
+
+def test_a_pool_has_64_ranges_at_most():
+    ranges = [f"10.9.0.{number}" for number in range(2, 130, 2)]
+    pool = {"network": "n", "addresses": ranges, "prefix": 24}
+
+    assert len(read(pool)[0][0].ranges) == 64
+    found, problems = read({**pool, "addresses": [*ranges, "10.9.0.200"]})
+    assert (found, problems[0].partition(": ")[2]) == ((), "addressPools[0].addresses has 65 entries")
+
+
+@pytest.mark.parametrize(
     ("change", "fault"),
     [
         ({"network": ""}, "addressPools[0].network: addressPools[0].network is not set"),

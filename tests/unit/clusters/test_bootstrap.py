@@ -391,6 +391,13 @@ def test_secrets_are_scrubbed_once_when_the_node_is_ready():
     assert not of_kind(done, ScrubBootstrapData)
 
 
+def test_secrets_that_could_not_be_scrubbed_are_scrubbed_again():
+    failed = Condition("BootstrapDataScrubbed", "False", "Failed", "Harvester did not answer")
+    worker = record_of(a_machine("w1", WORKERS), conditions=tuple(set_condition((), failed, NOON)))
+
+    assert subjects(planned(a_cluster(a_pool("workers", 1)), [worker]), ScrubBootstrapData) == ["w1"]
+
+
 def test_a_driver_that_cannot_scrub_is_not_asked_again_and_again():
     cannot = Condition("BootstrapDataScrubbed", "False", SCRUB_NOT_SUPPORTED, "driver noop cannot")
     worker = record_of(a_machine("w1", WORKERS), conditions=tuple(set_condition((), cannot, NOON)))

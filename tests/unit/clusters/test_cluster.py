@@ -22,6 +22,7 @@ from windrow.clusters.api.manifest.machine_config import read_options
 from windrow.clusters.api.manifest.reading import ClusterReading, read_cluster
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.clusters.api.references import list_grants, list_secret_references
+from windrow.clusters.api.secrets import render_secrets
 from windrow.clusters.bootstrap_data import (
     build_bootstrap_spec,
     find_config_hash,
@@ -97,6 +98,7 @@ def test_a_plain_cluster_has_no_problems():
         (a_raw_cluster(rke={"chartValues": {"Rke2_Calico": {}}}), "'Rke2_Calico' cannot be the name of a chart"),
         (a_raw_cluster(rke={"chartValues": {"rke2-canal": "mtu: 1400"}}), "the values of rke2-canal are no map"),
         (a_raw_cluster(rke={"chartValues": {"rke2-canal": [1]}}), "the values of rke2-canal are no map"),
+        *((a_raw_cluster(rke={"chartValues": {name: {}}}), f"{name!r} is a value of a chart, and no chart") for name in ("global", "image", "resources", "tolerations")),
         (a_raw_cluster(a_raw_pool("p" * 30), name="c" * 21), "have 51 characters together"),
         (a_raw_cluster(a_raw_pool(machineConfigRef={"name": "other"})), "names HarvesterConfig 'other', which does not exist"),
         (a_raw_cluster(a_raw_pool(machineConfigRef=None)), "names no machine config"),
@@ -1156,3 +1158,37 @@ def test_twenty_annotations_that_no_machine_config_has_are_told_one_by_one(count
 
     assert len(found) == count
     assert last in found[-1]
+
+
+def test_selectors_select_machines_by_their_cluster_pool_and_roles():
+    cluster = read(a_raw_cluster(a_raw_pool(etcdRole=True, workerRole=False))).cluster
+
+    assert machine_labels("prod", cluster.pools[0]) == {
+        "cluster.x-k8s.io/cluster-name": "prod",
+        "rke.cattle.io/cluster-name": "prod",
+        "rke.cattle.io/rke-machine-pool-name": "pool1",
+        "rke.cattle.io/etcd-role": "true",
+        "rke.cattle.io/control-plane-role": "true",
+        "cattle.io/os": "linux",
+    }
+
+
+def test_the_digest_of_a_pool_is_that_of_the_pool_that_is_given():
+    cluster = read(a_raw_cluster()).cluster
+    (pool,) = cluster.pools
+    worker = replace(pool, roles=frozenset({Role.WORKER}))
+
+    found = [find_config_hash(cluster, one, cluster.version) for one in (pool, worker)]
+
+    assert all(found)
+    assert found[0] != found[1]
+
+
+def test_the_secrets_of_a_cluster_are_found_by_its_label_and_go_with_it():
+    cluster = read(a_raw_cluster()).cluster
+
+    raw = render_secrets(cluster, new_cluster_secrets(NOON))
+
+    assert raw["metadata"]["labels"] == {"cluster.x-k8s.io/cluster-name": "prod"}
+    assert raw["metadata"]["annotations"] == {"windrow.io/cluster-uid": "u"}
+    assert [(one["kind"], one["uid"]) for one in raw["metadata"]["ownerReferences"]] == [("Cluster", "u")]

@@ -12,6 +12,7 @@ from tests.unit.clusters.builders import (
     SERVER,
     a_cluster,
     a_machine,
+    a_newborn,
     a_pool,
     diagnoses_of,
     look,
@@ -26,7 +27,10 @@ from tests.unit.clusters.builders import (
     unknown,
     unready,
 )
+from tests.unit.clusters.test_addresses import a_claim
 
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.diagnosis import (
     RULES,
     HostCondition,
@@ -34,6 +38,7 @@ from windrow.clusters.plan.diagnosis import (
     VmCondition,
     find_rule,
 )
+from windrow.clusters.state import MachineState
 
 POOL = a_pool("workers", 3)
 OTHERS = [*some("w", 3, POOL)[1:], a_machine("s2", a_pool("servers", 1, SERVER))]
@@ -163,3 +168,41 @@ def test_a_machine_without_an_address_says_that_its_agent_is_not_connected_only_
 
     assert found.startswith("VirtualMachine default/w1 to report an IP address")
     assert ("guest agent not connected" in found) is not connected
+
+
+def test_only_the_init_server_starts_the_cluster_and_the_others_join_it():
+    server = record_of(nodeless(a_machine("s1", a_pool("servers", 1, SERVER))), join_server="")
+    joins = record_of(nodeless(W1), join_server="https://10.0.0.2:9345")
+    newborn = a_newborn(POOL, a_pool("servers", 1, SERVER))
+    begun = replace(newborn, recorded=RecordedStatus(init_server_uid="uid-s1", init_server_name="s1"))
+    started = replace(newborn, recorded=replace(begun.recorded, initialized=True))
+
+    def told(machine: MachineState, cluster: Cluster) -> tuple[str, str]:
+        first = record_of(server, is_init_server=True)
+        machine = first if machine is server else machine
+        found = diagnoses_of(look(cluster, [first, joins]), machine)[machine.name]
+        return found.waiting_for, found.next
+
+    assert told(server, begun) == (
+        "VirtualMachine default/s1 (10.0.0.1) to start the cluster",
+        "the other machines join",
+    )
+    assert told(joins, begun)[1] == "it joins once Machine s1 has started the cluster"
+    assert told(replace(joins, vm=None), begun)[1] == "it joins the cluster"
+    claimed = record_of(
+        replace(joins, vm=None, addresses=(a_claim("10.0.0.9"),)), driver_config={"WindrowVMUID": "vm-w1"}
+    )
+    assert told(claimed, begun)[1] == "it takes workloads"
+    assert told(server, started)[1] == "it takes workloads"
+
+
+def test_the_last_member_of_etcd_that_stops_again_is_started_again():
+    pool = a_pool("servers", 1, SERVER)
+    again = record_of(stopped(a_machine("s1", pool)), restart_count=1, last_restart=NOON - minutes(60))
+
+    found = diagnoses_of(look(a_cluster(pool), [again]), again)["s1"]
+
+    assert (found.health, found.because) == (
+        "stopped",
+        "VirtualMachine default/s1 is stopped again after a restart",
+    )

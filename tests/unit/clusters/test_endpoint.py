@@ -718,6 +718,7 @@ def test_divided_servers_of_k3s_need_an_address_of_their_own_for_joining() -> No
 
     assert told("v1.35.1+k3s1") == [JOIN_ADDRESS]
     assert told("v1.35.1+k3s1", **{"join-address": "10.0.0.101"}) == []
+    assert told("v1.35.1+k3s1", mode="loadBalancer", address="", **{"ip-pool": "endpoints"}) == []
     assert told("v1.35.1+rke2r1") == []
 
 
@@ -768,3 +769,18 @@ def test_the_api_is_looked_for_at_ready_servers_first_and_at_those_that_leave_la
     found = list_api_servers(look(a_cluster(SERVERS), [leaving(one), unready(two), three]))
 
     assert found == tuple(f"https://10.0.0.{number}:6443" for number in (3, 2, 1))
+
+
+def test_no_machine_joins_through_a_member_whose_removal_from_etcd_has_begun() -> None:
+    """It serves until others have joined: until its deletion is requested of etcd or of Harvester."""
+    stays, goes = some("s", 2, SERVERS)
+    lost = missing(goes)
+
+    def joins(server: MachineState) -> str:
+        return find_join_server(look(a_cluster(SERVERS), [server, lost]))
+
+    assert joins(leaving(stays)) == "https://10.0.0.1:9345"
+    assert joins(replace(leaving(stays), deletion_requested=NOON)) == ""
+    assert stays.node is not None
+    removed = replace(stays, node=replace(stays.node, etcd_removal_requested=True))
+    assert joins(leaving(removed)) == ""

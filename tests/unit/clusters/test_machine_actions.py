@@ -15,7 +15,7 @@ from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan import actions as do
-from windrow.clusters.state import ClusterState
+from windrow.clusters.state import ClusterState, MachineState
 from windrow.kubernetes.errors import Conflict
 from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.machines.port import MachineRefused
@@ -142,7 +142,9 @@ class GuestNode:
         if self.error:
             raise self.error
 
-    def run(self, action: do.TaintNode | do.UntaintNode) -> list[Any]:
+    def run(
+        self, action: do.TaintNode | do.UntaintNode | do.LabelNode, machine: MachineState = MACHINE
+    ) -> list[Any]:
         unused: Any = None
         clock: Any = SimpleNamespace(now=lambda: NOON)
         context = ReconcileContext(
@@ -156,12 +158,14 @@ class GuestNode:
         )
         guests: Any = SimpleNamespace(find=lambda uid: self)
         methods = MachineActions(context, unused, guests)
-        state = look(a_cluster(POOL), [MACHINE])
+        state = look(a_cluster(POOL), [machine])
         match action:
             case do.TaintNode():
                 asyncio.run(methods.taint_node(action, state))
             case do.UntaintNode():
                 asyncio.run(methods.untaint_node(action, state))
+            case do.LabelNode():
+                asyncio.run(methods.label_node(action, state))
         return self.written
 
 
@@ -201,3 +205,16 @@ def test_a_node_that_is_gone_or_another_by_now_is_left_alone(action: Any, uid: s
 def test_a_node_that_has_changed_meanwhile_is_looked_at_again() -> None:
     with pytest.raises(StalePlan):
         GuestNode(error=Conflict("changed")).run(TAINT)
+
+
+@pytest.mark.parametrize(("recorded", "written"), [("1d678ee9", "1d678ee9"), ("", "unknown")])
+def test_a_node_gets_its_labels_and_the_digest_of_the_configuration_that_its_machine_was_made_with(
+    recorded: str, written: str
+) -> None:
+    labels = {"node-role.kubernetes.io/db": ""}
+    label = do.LabelNode("kubelet may not", "w1", "w1", labels)
+
+    (one,) = GuestNode().run(label, record_of(MACHINE, config_hash=recorded))
+
+    annotations = {"windrow.io/applied-revision": written}
+    assert one == ("w1", {"metadata": {"labels": labels, "annotations": annotations}})

@@ -137,6 +137,16 @@ def test_an_endpoint_that_is_no_name_is_refused(given: str) -> None:
     raw = a_raw_cluster(localClusterAuthEndpoint={"enabled": True, "fqdn": given})
 
     assert [field for field, _ in faults(raw)] == ["spec.localClusterAuthEndpoint.fqdn"]
+    assert read(raw).cluster.endpoint_name == ""
+
+
+def test_an_endpoint_whose_authority_is_no_certificate_is_refused() -> None:
+    given = {"enabled": True, "fqdn": "prod.example", "caCerts": "x"}
+    raw = a_raw_cluster(localClusterAuthEndpoint=given)
+
+    assert [field for field, _ in faults(raw)] == ["spec.localClusterAuthEndpoint.caCerts"]
+    cluster = read(raw).cluster
+    assert (cluster.endpoint_name, cluster.endpoint_ca) == ("", "")
 
 
 def test_the_name_of_the_endpoint_is_in_certificates_and_a_context_of_the_kubeconfig() -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.clusters.builders import NOON, a_machine, a_pool, leaving, record_of
+from tests.unit.clusters.builders import NOON, a_cluster, a_machine, a_pool, leaving, record_of
 from tests.unit.clusters.test_cluster import a_raw_cluster, a_raw_config, a_raw_pool
 
 from windrow.clusters.api.kinds import CLUSTER
@@ -19,9 +19,9 @@ from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOINT_MODE
 from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.clusters.context import ProcessState, ReconcileContext
-from windrow.clusters.observer import Observer
+from windrow.clusters.observer import Observer, credentials_of
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
-from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node
+from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node, Pod
 from windrow.core.stamps import ObservedStamps
 from windrow.harvester.cloud_init_secret import build_secret
 from windrow.harvester.identity import owner_annotations
@@ -593,6 +593,7 @@ class Guest:
     attached: dict[str, str] = field(default_factory=dict)
     error: Exception | None = None
     listed: int = 0
+    pods: Sequence[dict[str, Any]] = ()
 
     @property
     def client(self) -> Guest:
@@ -601,9 +602,10 @@ class Guest:
     def observe(self) -> GuestState:
         return GuestState("reachable", nodes=self.nodes)
 
-    async def list(self, kind: Any, *rest: Any, **more: Any) -> list[Any]:
+    async def list(self, kind: Any, *rest: Any, fields: str = "") -> list[Any]:
         if kind == POD:
-            return []
+            node = fields.removeprefix("spec.nodeName=")
+            return [raw for raw in self.pods if raw["spec"]["nodeName"] == node or not fields]
         self.listed += 1
         if self.error:
             raise self.error
@@ -706,3 +708,77 @@ def test_what_is_attached_to_a_drained_node_is_read_before_its_vm_goes() -> None
     record = deleted(pool="removed")  # the machines of a pool that does not exist any more are drained
 
     assert volumes_of(Harvester(presence="present"), record, guest) == (("pvc-1",), None)
+
+
+def a_pod(
+    name: str, node: str = NAME, phase: str = "Running", owner: str = "ReplicaSet", **head: Any
+) -> dict[str, Any]:
+    owners = [{"kind": owner, "name": "o"}] if owner else []
+    return {
+        "metadata": {"name": name, "namespace": "shop", "ownerReferences": owners, **head},
+        "spec": {"nodeName": node},
+        "status": {"phase": phase},
+    }
+
+
+def test_a_drained_node_waits_for_its_pods_but_for_those_that_belong_to_it_or_have_ended() -> None:
+    pods = (
+        a_pod("web"),
+        a_pod("alone", owner=""),
+        a_pod("starting", phase="Pending"),
+        a_pod("going", deletionTimestamp=GONE),
+        a_pod("elsewhere", node="other"),
+        a_pod("agent", owner="DaemonSet"),
+        a_pod("proxy", owner="Node", annotations={"kubernetes.io/config.mirror": "x"}),
+        a_pod("job", phase="Succeeded", owner="Job"),
+        a_pod("broken", phase="Failed", owner="Job"),
+    )
+
+    (machine,) = observe(
+        Harvester(presence="present"), deleted(pool="removed"), guest=a_guest(pods=pods)
+    ).machines
+
+    assert machine.pods == (
+        Pod("shop", "web"),
+        Pod("shop", "alone"),
+        Pod("shop", "starting"),
+        Pod("shop", "going", is_deleting=True),
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"presence": "present", "record": {}},  # its pool is not drained
+        {"presence": "present", "record": {"pool": "removed"}, "deletionTimestamp": GONE},
+        {"presence": "present", "record": {"pool": "removed"}, "ready": False},  # its pods cannot end
+    ],
+)
+def test_pods_of_a_node_that_is_not_drained_are_not_asked_for(given: dict[str, Any]) -> None:
+    given = dict(given)
+    presence, record = given.pop("presence"), given.pop("record")
+    guest = a_guest(given.pop("ready", True), pods=(a_pod("web"),))
+
+    (machine,) = observe(Harvester(presence=presence), deleted(**record), guest=guest, **given).machines
+
+    assert machine.pods == ()
+
+
+FAKE = {"driver": "fake", "kind": "FakeConfig"}
+
+
+@pytest.mark.parametrize(
+    ("pools", "provider", "credentials"),
+    [
+        ((a_pool(),), "", ["ns:cc"]),
+        ((replace(a_pool(), credential="ns:other"),), "", ["ns:cc", "ns:other"]),
+        ((replace(a_pool(), credential="unreadable"),), "", ["ns:cc"]),
+        ((), "", ["ns:cc"]),
+        ((a_pool(**FAKE),), "", []),
+        ((a_pool(**FAKE),), "harvester", ["ns:cc"]),
+    ],
+)
+def test_a_cluster_with_machines_or_a_cloud_provider_on_harvester_names_credentials(
+    pools: Any, provider: str, credentials: list[str]
+) -> None:
+    assert credentials_of(a_cluster(*pools, cloud_provider=provider)) == credentials

@@ -1,4 +1,5 @@
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.references import list_secret_references
 from windrow.clusters.sources.credentials import SecretUsers
 
 PROD, TEST = CLUSTER.ref("prod", "fleet"), CLUSTER.ref("test", "fleet")
@@ -51,3 +52,9 @@ def test_faulty_specs_name_no_secret():
     users.update(TEST, {"metadata": {"uid": "u2"}, "spec": {"rkeConfig": {"machineSelectorConfig": [1]}}})
 
     assert users.find("ns:cc") == []
+
+
+def test_the_credential_for_snapshots_on_s3_counts():
+    raw = a_cluster("u", "cc", etcd={"s3": {"cloudCredentialName": "backup:s3"}})
+
+    assert list_secret_references(raw) >= {"backup:s3"}

@@ -29,7 +29,13 @@ from tests.unit.clusters.builders import (
 
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
-from windrow.clusters.status import derive_cluster, derive_machine, find_wait, is_boot_step
+from windrow.clusters.status import (
+    derive_cluster,
+    derive_machine,
+    derive_withdrawal,
+    find_wait,
+    is_boot_step,
+)
 from windrow.core.clock import format_time
 from windrow.kubernetes.conditions import find_condition
 from windrow.machines.port import Problem
@@ -471,3 +477,30 @@ def test_a_watch_that_is_behind_is_a_warning_until_it_has_caught_up():
         "the watches show what Harvester says",
     )
     assert not later["warnings"]
+
+
+def recorded_ready(seen: ClusterState, ready: bool) -> ClusterState:
+    recorded = replace(seen.cluster.recorded, raw={"ready": ready})
+    return replace(seen, cluster=replace(seen.cluster, recorded=recorded))
+
+
+def test_ready_is_withdrawn_only_where_it_is_written_and_a_vm_is_down():
+    def withdrawn(seen: ClusterState, ready: bool = True) -> dict[str, Any]:
+        seen = recorded_ready(seen, ready)
+        return derive_withdrawal(seen, plan_cluster(seen))
+
+    down = seen_with(stopped(W1))
+
+    assert withdrawn(seen_with()) == {}
+    assert withdrawn(down, ready=False) == {}
+    assert withdrawn(seen_with(leaving(stopped(W1)))) == {}
+    found = withdrawn(down)
+    assert (found["ready"], found["phase"]) == (False, "Degraded")
+    assert "VirtualMachine default/w1" in found["waiting"]["for"]
+    assert condition(found, "Ready") == ("False", "Degraded", f"waiting for {found['waiting']['for']}")
+
+
+def test_starts_are_forgiven_only_where_there_were_any():
+    assert "restartCount" not in machine_status(W1)
+    assert machine_status(record_of(W1, restart_count=1))["restartCount"] == 0
+    assert "restartCount" not in machine_status(record_of(stopped(W1), restart_count=1))

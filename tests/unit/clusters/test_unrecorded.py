@@ -15,6 +15,7 @@ from windrow.clusters.plan.unrecorded import decide, describe_held
 from windrow.clusters.status import unrecorded_condition
 
 from .builders import (
+    NOON,
     SERVER,
     a_cluster,
     a_newborn,
@@ -146,3 +147,19 @@ def test_a_machine_name_is_known_also_of_a_pool_that_the_cluster_has_no_more() -
         f"{cluster.name}-gone-pool-aaaaa-x7k2p",
     ):
         assert not is_machine_name(cluster, other)
+
+
+def test_a_cluster_that_never_had_an_unrecorded_vm_has_no_condition_of_them() -> None:
+    machines = some("s", 3, SERVERS) + some("w", 2, WORKERS)
+    state = look(a_cluster(SERVERS, WORKERS), machines)
+    had = [{"type": "VMsRecorded", "status": "False", "reason": "UnrecordedVMs"}]
+    recorded = replace(state.cluster.recorded, raw={"conditions": had})
+    after = replace(state, cluster=replace(state.cluster, recorded=recorded))
+
+    assert unrecorded_condition(state) is None
+    told = unrecorded_condition(after)
+    assert told is not None
+    assert (told.status, told.reason) == ("True", "Recorded")
+    assert unrecorded_condition(replace(after, unrecorded=None)) is None
+    going = replace(after, cluster=replace(after.cluster, deletion_timestamp=NOON))
+    assert unrecorded_condition(going) is None

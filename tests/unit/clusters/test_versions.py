@@ -9,6 +9,7 @@ from tests.unit.clusters.builders import a_cluster, a_pool
 
 from windrow.bootstrap.spec import Role
 from windrow.bootstrap.support_matrix.matrix import shipped_matrix
+from windrow.clusters.api.cluster import Pool
 from windrow.clusters.bootstrap_data import check_bootstrap
 from windrow.clusters.versions import compare_versions, list_problems
 
@@ -93,3 +94,17 @@ def test_machines_on_harvester_without_a_cloud_provider_are_warned_of(
     )
 
     assert any("no cloud-provider-name is set" in one.message for one in found) == is_warned
+
+
+def test_a_zone_is_lost_where_machines_of_one_pool_are_bound_to_hosts_and_those_of_another_are_not() -> None:
+    roles = frozenset({Role.ETCD, Role.CONTROL_PLANE, Role.WORKER})
+    bound, free = a_pool("a", 1, roles, options={"vmAffinity": AFFINITY}), a_pool("b", 1, options={"x": "y"})
+
+    def is_told(*pools: Pool) -> bool:
+        cluster = a_cluster(
+            *pools, version_wish="v1.24.3+rke2r1", cloud_provider="harvester", global_config=HARVESTER
+        )
+        compared = compare_versions(cluster, (), shipped_matrix(), None)
+        return any("keeps its zone label" in one.message for one in list_problems(compared))
+
+    assert (is_told(bound), is_told(bound, free)) == (False, True)

@@ -362,7 +362,7 @@ def _read_address(fields: Fields, key: str, text: str) -> Address | None:
 
 def _unusable(subnet: Network) -> tuple[Range, ...]:
     """The addresses of a subnet that no host may have: network and broadcast, and in IPv6 that of the routers (RFC 4291)."""
-    if subnet.num_addresses <= 2:
+    if subnet.prefixlen >= subnet.max_prefixlen - 1:  # /31 (RFC 3021) and /127 (RFC 6164), or one address
         return ()
     ends = [subnet.network_address] + ([subnet.broadcast_address] if subnet.version == 4 else [])
     return tuple(Range(one, one) for one in ends)
