@@ -83,7 +83,9 @@ def plan_withdrawal(state: ServiceState) -> tuple[Action, ...]:
     wanted = ",".join(plan_families(state, balancer.allocated).addresses)
     if service.addresses == wanted or balancer.is_deleting:
         return ()
-    if not wanted:  # nor is what it shows among these
+    if not wanted:
+        if set(service.ingress) & set(balancer.allocated):
+            return ()  # what it shows is reserved for it, though it cannot be announced by its families
         return withdraw(service, "Harvester gave it another address, which cannot be announced now")
     return (PatchService("Harvester holds this address for it", {names.VIP_ADDRESSES: wanted}),)
 

@@ -715,3 +715,12 @@ def test_its_own_load_balancer_stays_while_an_address_that_it_allocated_is_in_us
 )
 def test_the_state_that_metrics_count(service, plan, name):
     assert _name_state(ServiceState(service, NOON, POLICY), plan) == name
+
+
+def test_an_address_that_is_reserved_for_a_service_stays_though_its_families_forbid_to_announce_it():
+    """Of the Go program, which compares no families; another address than the reserved one is taken off."""
+    six = replace(BARE, families=("IPv6",), ingress=("10.1.0.10",))
+    balancer = replace(LB, address="10.1.0.10")
+
+    assert kinds(plan(six, load_balancer=balancer)) == []
+    assert ClearStatus in kinds(plan(replace(six, ingress=("10.1.0.11",)), load_balancer=balancer))

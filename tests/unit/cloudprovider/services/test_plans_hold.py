@@ -163,8 +163,11 @@ def check_plan(world):
                     if seen.load_balancer is not None and seen.load_balancer.allocated
                     else None
                 )
+                shown = own is not None and set(service.ingress) & set(own.allocated)
                 moved = [one for one in plan.actions if isinstance(one, UpdateLoadBalancer) and one.pool]
-                reserved = not (own is None or own.has_released_address or own.changes_pool or moved)
+                reserved = shown and not (
+                    own is None or own.has_released_address or own.changes_pool or moved
+                )
                 assert (
                     service.is_deleting
                     or not service.is_load_balancer
