@@ -81,13 +81,16 @@ async def test_what_left_the_process_group_of_a_plugin_is_killed_with_it_and_no_
     """It has a session and an environment of its own; another plugin of the same host goes on."""
     code = (
         "import os\n"
+        "told, tell = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
         "        print(os.getpid(), flush=True)\n"
+        "        os.write(tell, b'.')\n"
         "        os.execve('/bin/sleep', ['sleep', '300'], {})\n"
         "    os._exit(0)\n"
         "os.wait()\n"
+        "os.read(told, 1)\n"  # it is killed once this ends, maybe before it has said its pid
     )
     wait = "" if end == "by itself" else "import time; time.sleep(300)"
     lines: asyncio.Queue[str] = asyncio.Queue()
