@@ -31,6 +31,7 @@ from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED
 from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import (
     AddFinalizer,
     CreateMachine,
@@ -434,3 +435,29 @@ def test_authorities_that_were_lost_are_never_made_anew_for_machines_that_trust_
 
         assert plan.actions == ()
         assert "Secret fleet-default/prod-windrow-secrets to be restored" in plan.waits[0].what
+
+
+def test_no_second_init_server_is_elected_while_the_first_may_still_run():
+    servers = a_pool("servers", 3, SERVER)
+    lost, next_one = leaving(a_first()), record_of(nodeless(a_machine("s2", servers)), is_init_server=True)
+    cluster = replace(a_newborn(servers), recorded=elected())
+
+    waits = planned(cluster, [lost, next_one], guest=silent())
+    free = planned(cluster, [next_one], guest=silent())
+
+    assert subjects(waits, ElectInitServer) == []
+    assert [wait.what for wait in waits.waits if not wait.machine][:1] == [
+        f"Machine {lost.name} to be deleted"
+    ]
+    assert subjects(free, ElectInitServer) == ["s2"]
+
+
+def test_a_cluster_whose_vms_exist_already_is_not_started_a_second_time():
+    vms = tuple(OrphanVm("default", name, f"vm-{name}", f"uid-{name}") for name in ("a", "b"))
+
+    plan = planned(a_newborn(a_pool("servers", 1, SERVER)), unrecorded=vms, guest=silent())
+
+    assert not of_kind(plan, CreateMachine)
+    assert any(
+        "a and 1 more to be deleted, or a later backup to be restored" in one.what for one in plan.waits
+    )

@@ -1192,3 +1192,31 @@ def test_the_secrets_of_a_cluster_are_found_by_its_label_and_go_with_it():
     assert raw["metadata"]["labels"] == {"cluster.x-k8s.io/cluster-name": "prod"}
     assert raw["metadata"]["annotations"] == {"windrow.io/cluster-uid": "u"}
     assert [(one["kind"], one["uid"]) for one in raw["metadata"]["ownerReferences"]] == [("Cluster", "u")]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "told"),
+    [
+        ("rke2-canal", "v1.35.1+rke2r1", ""),
+        ("harvester-cloud-provider", "v1.35.1+rke2r1", ""),
+        ("traefik", "v1.35.1+k3s1", ""),
+        ("canal", "v1.35.1+rke2r1", "write rke2-canal if RKE2's own is meant, or install a HelmChart"),
+        ("rke2-canal", "v1.35.1+k3s1", "; install a HelmChart of this name"),
+        ("traefik", "v1.35.1+rke2r1", "brings no chart traefik"),
+    ],
+)
+def test_values_of_a_chart_that_the_distribution_does_not_bring_have_no_effect(name, version, told):
+    reading = read(a_raw_cluster(kubernetesVersion=version, rke={"chartValues": {name: {"a": 1}}}))
+    charts = [str(one) for one in reading.problems if one.field.startswith("spec.rkeConfig.chartValues")]
+
+    assert errors(reading) == []
+    assert len(charts) == bool(told)
+    assert told in "".join(charts)
+
+
+def test_values_that_stand_one_level_too_high_are_told_once():
+    reading = read(a_raw_cluster(rke={"chartValues": {"resources": {"limits": {}}}}))
+
+    assert [one.hint for one in reading.problems if "resources" in one.field] == [
+        "write it one level deeper, below the name of the chart, such as harvester-cloud-provider"
+    ]

@@ -206,3 +206,16 @@ def test_the_last_member_of_etcd_that_stops_again_is_started_again():
         "stopped",
         "VirtualMachine default/s1 is stopped again after a restart",
     )
+
+
+def test_a_machine_that_is_annotated_is_replaced_whatever_it_waits_for():
+    machine = record_of(unready(W1, NOON - minutes(1)), replace_now=True)
+
+    found = diagnoses_of(look(a_cluster(POOL), [machine, *OTHERS]), machine)["w1"]
+
+    assert (found.health, found.because, found.next, found.until) == (
+        "unhealthy",
+        "annotation cluster.x-k8s.io/remediate-machine asks for a replacement",
+        "the machine is replaced",
+        None,
+    )

@@ -140,6 +140,14 @@ def test_an_endpoint_that_is_no_name_is_refused(given: str) -> None:
     assert read(raw).cluster.endpoint_name == ""
 
 
+@pytest.mark.parametrize("port", [1, 65535])
+def test_an_endpoint_may_have_any_port(port: int) -> None:
+    raw = a_raw_cluster(localClusterAuthEndpoint={"enabled": True, "fqdn": f"prod.example:{port}"})
+
+    assert faults(raw) == []
+    assert read(raw).cluster.endpoint_name == f"prod.example:{port}"
+
+
 def test_an_endpoint_whose_authority_is_no_certificate_is_refused() -> None:
     given = {"enabled": True, "fqdn": "prod.example", "caCerts": "x"}
     raw = a_raw_cluster(localClusterAuthEndpoint=given)

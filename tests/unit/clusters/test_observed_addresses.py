@@ -291,3 +291,27 @@ def test_a_cluster_is_a_member_of_its_scope_until_its_last_address_is_released()
     assert scoped(pools=plain)[1] == [CLUSTER.ref(begun.name, begun.namespace)]
     assert scoped(pools=plain, claims=[a_claim(ADDRESS)])[1] == []
     assert scoped()[1] == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "identity", "is_shown"),
+    [
+        (None, "hv", True),
+        (AddressScope("hv", frozenset({digest_of(ACCESS)}), ""), "hv", True),
+        (AddressScope("hv", frozenset({"another"}), "another"), "hv", False),
+        (None, "another", False),
+    ],
+)
+def test_vms_count_that_a_credential_shows_through_a_server_of_the_scope(
+    scope: AddressScope | None, identity: str, is_shown: bool
+) -> None:
+    unused: Any = None
+    parts: Any = {
+        "prober": SimpleNamespace(find_last_identity=lambda one: identity),
+        "objects": SimpleNamespace(list_addressed=lambda wanted: [W7] if wanted("ns:cc", ACCESS) else []),
+    }
+    observer = AddressObserver(**parts, addresses=unused, scopes=unused, list_allowed=credentials_of)
+
+    found = observer.list_vms(look(the_cluster(), address_scope=scope)).by_name
+
+    assert list(found) == [(W7.namespace, W7.name)] * is_shown

@@ -27,6 +27,8 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
+from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import (
@@ -504,3 +506,43 @@ def test_starts_are_forgiven_only_where_there_were_any():
     assert "restartCount" not in machine_status(W1)
     assert machine_status(record_of(W1, restart_count=1))["restartCount"] == 0
     assert "restartCount" not in machine_status(record_of(stopped(W1), restart_count=1))
+
+
+@pytest.mark.parametrize(
+    ("is_paused", "then"),
+    [
+        (False, "the missing machines are created"),
+        (True, "it is completed once the pool is not paused any more"),
+    ],
+)
+def test_a_pool_whose_machines_are_not_made_yet_is_waited_for(is_paused: bool, then: str):
+    pool = replace(WORKERS, paused=is_paused)
+    seen = look(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), W1])
+    idle = replace(plan_cluster(seen), actions=(), waits=())
+
+    assert find_wait(seen, idle, {}) == Wait(
+        "machine pool workers to be complete: 1 of 2 machines are Ready", then
+    )
+    whole = seen_with()
+    assert find_wait(whole, plan_cluster(whole), {}) is None
+    fresh = look(a_newborn(pool))
+    assert find_wait(fresh, idle, {}) is None
+    going = replace(seen, cluster=replace(seen.cluster, deletion_timestamp=NOON))
+    assert find_wait(going, idle, {}) is None
+
+
+def test_machines_with_a_void_token_are_named_until_they_are_replaced():
+    def told(*earlier: str) -> Any:
+        account = GuestServiceAccount("default", "prod", "ns:cc", earlier_token=earlier)
+        seen = seen_with()
+        recorded = replace(seen.cluster.recorded, service_account=account)
+        found = status(replace(seen, cluster=replace(seen.cluster, recorded=recorded)))
+        return find_condition(found["conditions"], "GuestCredentialValid")
+
+    void, replaced = told("w2", "w1", "gone"), told("gone")
+
+    assert (void.status, void.reason) == ("False", "TokenVoid")
+    assert "these Machines hold its earlier token" in void.message
+    assert ": w1, w2; have them replaced" in void.message
+    assert (replaced.status, replaced.reason) == ("True", "Valid")
+    assert told() is None

@@ -68,7 +68,6 @@ class Machine(HasRoles):
     is_init_server: bool = False
     driver_config: Mapping[str, Any] | None = None
     node: str = ""
-    provider_id: str = ""
     restart_count: int = 0
     last_restart: datetime | None = None
     delete_first: bool = False
@@ -166,7 +165,6 @@ def _read_status(status: Mapping[str, Any]) -> dict[str, Any]:
         "provisioned": provisioned.since if provisioned is not None else None,
         "driver_config": status.get("driverConfig"),
         "node": nested(status, "nodeRef", "name", default=""),
-        "provider_id": status.get("providerID") or "",
         "restart_count": int(status.get("restartCount") or 0),
         "last_restart": time_of(status, "lastRestartTime"),
         "conditions": tuple(status.get("conditions") or ()),

@@ -231,7 +231,7 @@ class Executor:
                 about.warning("%s: %s", action, error)
                 return ActionFailure(f"{action.reason} failed: {error}", "it is retried")
             case _:
-                about.exception("%s", action, exc_info=error)
+                about.exception("%s", action)
                 hint = "this is a defect; please report it"
                 return ActionFailure(f"{action.reason} failed: {error!r}", hint)
 

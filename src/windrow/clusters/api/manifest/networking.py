@@ -45,7 +45,7 @@ def read_stack(fields: Fields) -> str:
 
 def find_families(config: Mapping[str, Any]) -> tuple[int, ...]:
     """The IP families of the networks of pods, in their order: the first is the family of the cluster's own traffic."""
-    texts = _texts(config.get("cluster-cidr") or _NETWORKS["cluster-cidr"])[:MAX_NETWORKS]
+    texts = _texts(config.get("cluster-cidr"))[:MAX_NETWORKS]
     found = dict.fromkeys(6 if ":" in text else 4 for text in texts)
     return tuple(found) or (4,)
 
