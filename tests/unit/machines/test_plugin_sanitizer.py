@@ -169,6 +169,25 @@ def test_the_bootstrap_document_is_removed_and_restored_while_the_machine_is_cre
 
 
 @pytest.mark.parametrize(
+    ("form", "around"),
+    [
+        ("text", ""),
+        ("trimmed", ""),
+        ("within", "header\nfooter"),
+        ("base64", ""),
+        ("base64, trimmed", ""),
+        ("without padding", ""),
+        ("data URL", "data:text/plain;base64,"),
+        ("JSON", '{"user-data": ""}'),
+    ],
+)
+@pytest.mark.parametrize("document", [DOCUMENT, DOCUMENT + "x"])
+def test_of_a_bootstrap_document_no_letter_is_recorded(form: str, around: str, document: str) -> None:
+    sanitized = of_a_document(document).sanitize({"UserData": forms_of(document)[form]})
+    assert re.sub(r"\$\{windrow:[^}]*\}", "", sanitized["UserData"]) == around
+
+
+@pytest.mark.parametrize(
     "text",
     [
         folded(b64(DOCUMENT.encode())),

@@ -35,6 +35,7 @@ users:
 - name: a
   plain_text_passwd: Pa55word!
 - {name: b, passwd: "two words"}
+- {name: c, passwd: 'three of them'}
 runcmd:
 - echo 'admin:from-a-pipe' | chpasswd
 - helm install app nginx:latest
@@ -52,6 +53,7 @@ write_files:
         "hunter2!",
         "Pa55word!",
         "two words",
+        "three of them",
         "from-a-pipe",
         "abc123def",
         "s3cr3t-agent",
@@ -60,6 +62,31 @@ write_files:
 )
 def test_named_passwords_and_tokens_are_redacted(secret: str) -> None:
     assert Redactor([DOCUMENT])(f"it is {secret} here") == "it is … here"
+
+
+@pytest.mark.parametrize(
+    ("word", "is_hidden"),
+    [
+        ("abcdefgh12345678", True),  # 16 letters with a digit
+        ("abcdefgh1234567", False),
+        ("abcdefghijklmnop", False),
+        ("abcdefghijklmnopqrstuvwx", True),  # 24 without
+        ("abcdefghijklmnopqrstuvw", False),
+        ("abcdefgh12345678:", False),  # a key
+        ("/abcdefgh/12345678", False),
+        ("https://abcdefgh1234", False),
+    ],
+)
+def test_a_long_word_of_a_document_is_a_secret_unless_it_is_an_address_a_path_or_a_key(
+    word: str, is_hidden: bool
+) -> None:
+    told = Redactor([f"first {word} last"])(f"it is {word}")
+    assert told == ("it is …" if is_hidden else f"it is {word}")
+
+
+def test_a_secret_of_fewer_than_six_letters_stays_as_it_would_hide_half_of_every_line() -> None:
+    assert Redactor(["abcdef"])("abcdef abcde") == "… abcde"
+    assert Redactor(["abcde"])("abcdef abcde") == "abcdef abcde"
 
 
 def test_other_text_of_a_document_stays() -> None:

@@ -22,7 +22,13 @@ from windrow.machines.plugin.launcher import ConcurrencyLimit, PluginLauncher, n
 from windrow.machines.plugin.process.child import ChildProcess
 from windrow.machines.plugin.process.client import Plugin, PluginUnusable, Timeouts
 from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans
-from windrow.machines.plugin.process.sandbox import Sandbox, call_in_sandbox, describe_sandbox, render_filter
+from windrow.machines.plugin.process.sandbox import (
+    Sandbox,
+    SandboxFailed,
+    call_in_sandbox,
+    describe_sandbox,
+    render_filter,
+)
 from windrow.machines.plugin.tracked_machine import TrackedMachine, load_tracked_machine
 
 pytestmark = pytest.mark.skipif(not describe_sandbox(), reason="this kernel has no Landlock")
@@ -235,6 +241,13 @@ async def test_a_driver_whose_sandbox_cannot_be_set_up_is_not_started(rig: Rig, 
             pass
 
 
+@pytest.mark.parametrize("kind", ["readable", "writable"])
+def test_nothing_runs_in_a_sandbox_that_lacks_one_of_its_paths(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(SandboxFailed, match="the sandbox of downloaded drivers cannot be set up"):
+        call_in_sandbox(Sandbox(**{kind: (tmp_path / "absent",)}), lambda: None)
+    call_in_sandbox(Sandbox(**{kind: (tmp_path,)}), lambda: None)
+
+
 async def test_the_manager_itself_is_not_restricted_by_the_sandbox_of_a_plugin(rig: Rig) -> None:
     """Also what it starts later is not."""
     async with rig.launcher(sandboxed=True).open(rig.machine, rig.credential(), None):
@@ -357,3 +370,75 @@ def test_system_calls_of_another_architecture_end_the_process_or_do_not_exist() 
 
     assert decide(program, 0x40000003, 0) == 0x80000000  # i386
     assert decide(program, 0xC000003E, 0x40000000 | 41) == 0x50000 | errno.ENOSYS  # x32
+
+
+# What the filter makes of the kernel's system calls, whatever their arguments: asm/unistd_64.h and asm-generic/unistd.h.
+REFUSED = {
+    # chown, fchown, lchown, fchownat, mknod, mknodat; setxattr and removexattr with l and f before them; ptrace,
+    # process_vm_readv, process_vm_writev, kcmp, add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd, unshare,
+    # setns; setpriority, ioprio_set, mount, umount2, pivot_root, chroot
+    X86_64: {
+        *(92, 93, 94, 260, 133, 259, 188, 189, 190, 197, 198, 199, 101, 310, 311, 312, 248, 249, 250),
+        *(321, 298, 323, 272, 308, 141, 251, 165, 166, 155, 161),
+    },
+    AARCH64: {
+        *(55, 54, 33, 5, 6, 7, 14, 15, 16, 117, 270, 271, 272, 217, 218, 219),
+        *(280, 241, 282, 97, 268, 140, 30, 40, 39, 41, 51),
+    },
+}
+# Of one number everywhere: io_uring_setup, open_tree, move_mount, fsopen, fsconfig, fsmount, pidfd_getfd, mount_setattr,
+# setxattrat, removexattrat, file_setattr
+REFUSED_EVERYWHERE = {425, 428, 429, 430, 431, 432, 438, 442, 463, 466, 469}
+# chmod, fchmod, fchmodat, utime, utimes, futimesat, utimensat; fchmodat2
+IGNORED = {X86_64: {90, 91, 268, 132, 235, 261, 280, 452}, AARCH64: {52, 53, 88, 452}}
+ABSENT = {435, 437}  # clone3, openat2
+
+
+@pytest.mark.parametrize("architecture", [X86_64, AARCH64])
+def test_the_filter_refuses_ignores_or_lacks_these_system_calls_and_no_others(
+    architecture: tuple[int, int],
+) -> None:
+    column, audit = architecture
+    program = render_filter(column)
+    found: dict[int, set[int]] = {}
+    for number in range(600):
+        # Arguments with which the calls that are judged by them do nothing that is refused: this process, no flags.
+        found.setdefault(decide(program, audit, number), set()).add(number)
+
+    # Sockets of family 0, AF_UNSPEC, do not exist.
+    socket = 41 if architecture == X86_64 else 198
+    del found[ALLOWED]
+    assert found == {
+        0x50000 | errno.EPERM: REFUSED[architecture] | REFUSED_EVERYWHERE,
+        0x50000: IGNORED[architecture],
+        0x50000 | errno.ENOSYS: ABSENT,
+        0x50000 | errno.EAFNOSUPPORT: {socket},
+    }
+
+
+@pytest.mark.parametrize(
+    ("architecture", "numbers"), [(X86_64, (203, 144, 142, 314)), (AARCH64, (122, 119, 118, 274))]
+)
+def test_a_plugin_schedules_no_process_but_its_own(
+    architecture: tuple[int, int], numbers: tuple[int, ...]
+) -> None:
+    column, audit = architecture
+    program = render_filter(column)
+
+    for number in numbers:  # sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr
+        assert decide(program, audit, number, 0) == ALLOWED
+        assert decide(program, audit, number, 4711) == 0x50000 | errno.EPERM
+
+
+def test_a_plugin_creates_no_file_that_is_setuid_or_setgid() -> None:
+    denied = 0x50000 | errno.EPERM
+    program, audit = render_filter(0), X86_64[1]
+    for mode in (0o4755, 0o2755, 0o6755):
+        assert decide(program, audit, 85, 0, mode) == denied  # creat
+        for flags in (0o100, 0x400000):  # O_CREAT, O_TMPFILE
+            assert decide(program, audit, 2, 0, flags, mode) == denied
+            assert decide(program, audit, 257, 0, 0, flags, mode) == denied
+            assert decide(render_filter(1), AARCH64[1], 56, 0, 0, flags, mode) == denied
+    assert decide(program, audit, 85, 0, 0o1777) == ALLOWED
+    assert decide(program, audit, 2, 0, 0o100, 0o755) == ALLOWED
+    assert decide(program, audit, 2, 0, 0, 0o4755) == ALLOWED

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from windrow.core.formats.yaml import load
 from windrow.emulator.guest_os.cloudinit.network_data import read_network_data
@@ -52,6 +55,35 @@ def test_each_card_is_found_by_its_mac_address_and_has_both_families():
             },
         },
     }
+
+
+@pytest.mark.parametrize(("addresses", "refuses"), [((FOUR,), False), ((SIX,), True), ((FOUR, SIX), True)])
+def test_a_card_with_an_ipv6_address_takes_no_second_one_from_the_router(
+    addresses: tuple[StaticAddress, ...], refuses: bool
+) -> None:
+    card = load(driver_options(a_spec(*addresses))["networkData"])["ethernets"]["nic-0"]
+    assert card.get("accept-ra", True) is not refuses
+
+
+def test_of_two_cards_on_one_network_the_first_has_the_address_and_the_other_dhcp() -> None:
+    cards = {"interfaces": [{"networkName": "vlan-50"}, {"networkName": "default/vlan-50"}]}
+    found = load(driver_options(a_spec(FOUR, networkInfo=cards))["networkData"])["ethernets"]
+    assert (found["nic-0"]["addresses"], found["nic-0"]["dhcp4"]) == (["10.9.0.5/24"], False)
+    assert ("addresses" in found["nic-1"], found["nic-1"]["dhcp4"]) == (False, True)
+
+
+def test_an_address_without_gateway_or_name_servers_has_no_route_and_no_name_servers() -> None:
+    bare = StaticAddress("default/vlan-50", "10.9.0.5", 24, "", ())
+    card = load(driver_options(a_spec(bare))["networkData"])["ethernets"]["nic-0"]
+    assert card.keys() == {"match", "dhcp4", "dhcp6", "addresses"}
+
+
+def test_machines_that_have_no_uid_yet_have_the_mac_addresses_of_their_names() -> None:
+    def first_mac(name: str) -> str:
+        options = driver_options(replace(a_spec(FOUR), name=name, machine_uid=""))
+        return str(options["networkInfo"]["interfaces"][0]["macAddress"])
+
+    assert first_mac("m") == derive_mac("m", 0) != first_mac("n")
 
 
 def test_the_emulated_guest_reads_it_as_it_is_meant():
