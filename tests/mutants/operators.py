@@ -334,7 +334,7 @@ def _is_left_alone(statement: ast.stmt) -> bool:
         case ast.Expr(value=ast.Constant()):
             return True  # a docstring, or `...`
         case ast.Expr(value=value):
-            return _is_log(value)
+            return _is_log(value) or _is_never(value)
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.Assign(targets=[ast.Attribute(attr="_log")]):
@@ -357,6 +357,13 @@ def _is_log(value: ast.expr) -> bool:
         case ast.Yield(value=ast.Call(func=ast.Name(id="Log"))):
             return True
     return False
+
+
+def _is_never(value: ast.expr) -> bool:
+    """Whether it is `assert_never(…)`, of which mypy shows that nothing comes there."""
+    return (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "assert_never"
+    )
 
 
 def _empty_ends(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -73,6 +73,7 @@ def test_a_statement_is_removed(statement: str) -> None:
         "def f():\n    yield Log('a')",
         "class A:\n    def __init__(self):\n        self._log = with_values(_log, a=1 + 2)",
         "def f(a):\n    assert a == 1",
+        "def f(a):\n    assert_never(a + 1)",
         "def f(a):\n    for b in zip(a, strict=True):\n        pass",
     ],
 )

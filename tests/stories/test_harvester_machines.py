@@ -460,6 +460,21 @@ def test_a_new_kubeconfig_takes_effect_with_the_next_operation() -> None:
     play(story)
 
 
+def test_a_credential_that_is_there_again_is_used_for_all_with_the_next_request() -> None:
+    async def story(rig: HarvesterRig) -> None:
+        config = await create_running(rig, a_spec())
+        rig.missing_credential = True
+        await wait_for_status(rig, "m-1", lambda s: s.presence == "unknown")
+        await rig.harvester.clock.sleep(3)
+        rig.missing_credential = False
+        before = rig.harvester.clock.base.now()
+        await rig.machines.read_status(config)
+        await wait_for_status(rig, "m-1", lambda s: s.presence == "present")
+        assert rig.harvester.clock.base.now() - before < timedelta(seconds=1)
+
+    play(story)
+
+
 def test_a_lost_host_is_reported_on_its_machines() -> None:
     async def story(rig: HarvesterRig) -> None:
         await create_running(rig, a_spec())

@@ -130,7 +130,10 @@ def test_waiting_for_an_address_is_given_up_by_what_the_vm_tells(
         ([(REF, a_vm("Running", created=True)), (VMI_REF, a_vmi("Running", "10.0.0.5"))], "it is running"),
         ([(REF, a_vm("Succeeded", created=True)), (VMI_REF, a_vmi("Succeeded"))], True),
         ([(REF, a_vm("CrashLoopBackOff")), (VMI_REF, None)], True),
-        ([(REF, a_vm("Running", strategy="Manual", created=True)), (VMI_REF, a_vmi("Failed"))], "it is failed"),
+        (
+            [(REF, a_vm("Running", strategy="Manual", created=True)), (VMI_REF, a_vmi("Failed"))],
+            "it is failed",
+        ),
     ],
 )
 def test_a_vm_is_stopped_when_no_guest_runs_in_it_and_none_will(
