@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from windrow.apiserver.controllers.definitions import CrdFinalizer
 from windrow.apiserver.server import ApiServer
 from windrow.core.formats.fastjson import dumps, loads
 from windrow.kubernetes.resources import CONFIG_MAP, CRD
@@ -118,3 +119,22 @@ async def test_a_stored_definition_that_cannot_be_read_is_not_served_and_ends_no
     assert (await api("GET", WIDGETS)).status == 200
     for name in "abc":
         assert f"customresourcedefinitions/{name} is malformed" in caplog.text
+
+
+@pytest.mark.parametrize("finalizers", [{}, {"finalizers": None}, {"finalizers": ["x.io/y"]}])
+async def test_a_definition_that_the_finalizer_does_not_hold_is_left_alone(
+    server: ApiServer, finalizers: dict[str, Any]
+) -> None:
+    key = f"{CRD.group}/{CRD.plural}/widgets.example.io"
+    await server.prepare()
+    entry = await server.store.find(key)
+    assert entry is not None
+    head = {name: value for name, value in entry.raw["metadata"].items() if name != "finalizers"}
+    head |= {"deletionTimestamp": "2026-01-01T12:00:00Z", **finalizers}
+    marked = await server.store.commit(key, {**entry.raw, "metadata": head}, entry.rev)
+
+    await CrdFinalizer(server.context).reconcile((key,))
+
+    left = await server.store.find(key)
+    assert left is not None
+    assert left.rev == marked.rev

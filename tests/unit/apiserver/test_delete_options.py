@@ -81,6 +81,15 @@ async def test_options_that_make_no_sense_delete_nothing(
     assert (await api("GET", f"{MAPS}/m")).status == 200
 
 
+@pytest.mark.parametrize("kind", [{}, {"kind": ""}, {"kind": "DeleteOptions"}])
+async def test_options_need_not_name_their_kind(api: Api, kind: dict[str, Any]) -> None:
+    await made(api)
+
+    status, _ = await api.json("DELETE", f"{MAPS}/m", kind)
+
+    assert (status, (await api("GET", f"{MAPS}/m")).status) == (200, 404)
+
+
 async def test_a_dry_run_deletes_nothing(server: ApiServer, api: Api) -> None:
     await made(api)
     await made(api, "held", finalizers=["x/y"])
@@ -130,6 +139,8 @@ async def grace_after(server: ApiServer, api: Api, query: str = "") -> tuple[int
         ({"terminationGracePeriodSeconds": 5}, "?gracePeriodSeconds=60", (60, "12:01:00")),
         ({}, "?gracePeriodSeconds=-5", (1, "12:00:01")),
         ({}, "?gracePeriodSeconds=0", None),
+        # Ten years at most: a clock has to name the end.
+        ({"terminationGracePeriodSeconds": 10**12}, "", (315_360_000, "12:00:00")),
         ({"node": ""}, "", None),
         ({"phase": "Succeeded"}, "", None),
         ({"phase": "Failed"}, "", None),

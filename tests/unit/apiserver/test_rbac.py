@@ -13,7 +13,7 @@ from windrow.apiserver.request.authn import UserInfo
 from windrow.apiserver.request.info import RequestInfo
 from windrow.apiserver.server import ApiServer
 from windrow.client.client import Client
-from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.errors import Forbidden, Invalid
 from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
@@ -137,6 +137,34 @@ async def test_a_service_account_is_a_subject(guarded: ApiServer) -> None:
     await guarded.local("system:serviceaccount:default:robot", ()).list(CONFIG_MAP, "default")
 
     await message(guarded.local("system:serviceaccount:kube-system:robot", ()).list(CONFIG_MAP, "default"))
+
+
+async def test_a_binding_to_a_role_that_is_not_there_grants_nothing_and_hides_no_other(
+    guarded: ApiServer,
+) -> None:
+    roles = (CLUSTER_ROLE.ref("absent"), ROLE.ref("absent"), ROLE.ref("r"), ROLE.ref("default/r"))
+    for number, role in enumerate(roles):
+        raw = {
+            "metadata": {"name": f"a-{number}"},
+            "roleRef": {"kind": role.kind.kind, "name": role.name},
+            "subjects": [{"kind": "User", "name": "alice"}],
+        }
+        for kind, namespace in ((CLUSTER_ROLE_BINDING, ""), (ROLE_BINDING, "default")):
+            await guarded.local().create(kind, raw, namespace)
+    await grant(guarded, rule("list", "configmaps"))
+    alice = guarded.local("alice", ())
+
+    await alice.list(CONFIG_MAP, "default")
+
+    await message(alice.list(SECRET, "default"))
+    await message(alice.list(CONFIG_MAP))
+
+
+async def test_a_binding_without_a_role_is_invalid_for_who_may_grant_nothing(guarded: ApiServer) -> None:
+    await grant(guarded, rule("create", "rolebindings", group=ROLE.group))
+
+    with pytest.raises(Invalid, match="roleRef"):
+        await guarded.local("alice", ()).create(ROLE_BINDING, {"metadata": {"name": "x"}}, "default")
 
 
 async def test_a_user_cannot_grant_rules_that_he_does_not_hold(guarded: ApiServer) -> None:

@@ -13,6 +13,8 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.requests import Reply, Request
 
+NOON_TEXT, EARLIER = "2026-01-01T12:00:00.000000Z", "2026-01-01T09:00:00.000000Z"
+
 
 class Leases:
     """Stores one Lease, with resource versions."""
@@ -137,6 +139,38 @@ def test_a_lease_without_duration_is_taken_at_once_and_the_change_of_leader_coun
         return [began for began, _ in program.spans], leases.spec["leaseTransitions"]
 
     assert run_driven(story()) == ([0], 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "acquired", "transitions"),
+    [
+        # Of another process, whose lease has ended.
+        ({"holderIdentity": "former", "acquireTime": EARLIER, "leaseTransitions": 3}, NOON_TEXT, 4),
+        ({"holderIdentity": "", "acquireTime": EARLIER, "leaseTransitions": 3}, NOON_TEXT, 4),
+        # Of this one.
+        ({"holderIdentity": "one", "acquireTime": EARLIER, "leaseTransitions": 3}, EARLIER, 3),
+        ({"holderIdentity": "one", "leaseTransitions": 3}, NOON_TEXT, 3),
+        ({"holderIdentity": "one", "acquireTime": None, "leaseTransitions": None}, NOON_TEXT, 0),
+        # Without a record there was no leader before.
+        ({}, NOON_TEXT, 0),
+    ],
+)
+def test_a_lease_tells_since_when_its_holder_has_it_and_how_often_the_holder_changed(
+    before, acquired, transitions
+):
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        leases.raw = {"metadata": {"name": "program", "resourceVersion": "0"}, "spec": before}
+        program = Program(leases, "one", clock)
+        await asyncio.sleep(1)
+        spec = dict(leases.spec)
+        await program.stop()
+        return spec
+
+    spec = run_driven(story())
+
+    assert (spec["holderIdentity"], spec["acquireTime"]) == ("one", acquired)
+    assert (spec["leaseTransitions"], spec["leaseDurationSeconds"]) == (transitions, 15)
 
 
 def test_a_leader_renews_with_one_request_and_reads_the_lease_only_where_that_is_refused():
