@@ -52,7 +52,7 @@ def list_needed(cluster: Raw) -> frozenset[ObjectRef]:
         HARVESTER_CONFIG.ref(name_of_config, namespace)
         for config in named
         if kind_of(config) == HARVESTER_CONFIG.kind
-        and is_dns_subdomain(name_of_config := str(config.get("name") or ""))
+        and is_dns_subdomain(name_of_config := str(config.get("name")))
     )
     return frozenset(configs).union(*secrets)
 

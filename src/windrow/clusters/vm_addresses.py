@@ -33,7 +33,7 @@ def configured_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tupl
     A card is found by its MAC address, as Windrow writes it. Other network data may be for any of the VM's networks, so
     its addresses count on all.
     """
-    template = nested(raw_vm, "spec", "template", "spec", default={})
+    template = nested(raw_vm, "spec", "template", "spec")
     inline = (
         str(nested(volume, source, "networkData") or "")
         for volume in mappings_at(template, "volumes")
@@ -58,7 +58,7 @@ def configured_addresses(raw_vm: Mapping[str, Any], in_secret: str = "") -> tupl
 
 def reported_addresses(raw_vmi: Mapping[str, Any]) -> tuple[NetworkAddress, ...]:
     """The addresses that the guest agent reports of the VM's own cards. Those of the guest's bridges have no name."""
-    networks = _networks_of(nested(raw_vmi, "spec", default={}), namespace_of(raw_vmi))
+    networks = _networks_of(nested(raw_vmi, "spec"), namespace_of(raw_vmi))
     texts = (
         (networks[str(card.get("name"))], text)
         for card in mappings_at(raw_vmi, "status", "interfaces")
@@ -69,7 +69,7 @@ def reported_addresses(raw_vmi: Mapping[str, Any]) -> tuple[NetworkAddress, ...]
     return tuple(dict.fromkeys(NetworkAddress(network, text) for network, text in usable if text))
 
 
-def _networks_of(spec: Mapping[str, Any], namespace: str) -> dict[str, str]:
+def _networks_of(spec: Any, namespace: str) -> dict[str, str]:
     """The networks of Harvester by the names of the cards on them."""
     found = {}
     for network in mappings_at(spec, "networks"):

@@ -13,6 +13,7 @@ from tests.support.address_claims import claim_all
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import management_api
+from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.clusters.api.addresses import (
     AddressPool,
@@ -45,6 +46,8 @@ from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.state import AddressScope, MachineState
 from windrow.core.formats.cidr import Range
 from windrow.core.rng import Rng
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import NAMESPACE
 
 from .builders import (
     NOON,
@@ -657,3 +660,53 @@ def test_addresses_are_claimed_in_the_scope_that_was_found_and_not_before() -> N
     # What it has already stays its own.
     its_own = replace(machines[1], addresses=(a_claim("10.9.0.11"),))
     assert describe_shortage(its_own, waits) == ""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{}, dict.fromkeys(("prefix", "network", "harvester", "claimRef", "gateway", "nameservers", "server"))],
+)
+def test_of_a_record_that_says_little_the_rest_is_unset(spec: dict[str, Any]):
+    raw = {"metadata": {"name": "x"}, "spec": {"address": "fd00:9::0A", **spec}}
+
+    assert read_ip_address(raw) == IPAddress(
+        name="x",
+        uid="",
+        address="fd00:9::a",
+        prefix=0,
+        network="",
+        harvester="",
+        machine="/",
+        machine_uid="",
+        cluster_uid="",
+        is_of_node=False,
+    )
+
+
+def test_the_book_forgets_what_is_deleted():
+    async def story() -> list[tuple[str, ...]]:
+        clock, rng = SystemClock(), Rng(7)
+        server = management_api(MemoryStore(), clock, rng)
+        await server.prepare()
+        client = Client(server.local())
+        await client.create(NAMESPACE, new_object(NAMESPACE, "fleet-default"))
+        book = AddressBook(Informer(server.local(), IP_ADDRESS, "", read_ip_address, clock, rng))
+        changed = asyncio.Event()
+
+        async def seen() -> tuple[str, ...]:
+            await asyncio.wait_for(changed.wait(), 10)
+            changed.clear()
+            return tuple(one.address for one in book.of_machine("uid-w1"))
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(book.informer.run())]
+            tasks += [group.create_task(book.run(lambda before, after: changed.set()))]
+            made = await client.create(IP_ADDRESS, render_ip_address(a_claim("10.9.0.15")))
+            found = [await seen()]
+            await client.delete(IP_ADDRESS.ref(made["metadata"]["name"]), uid=made["metadata"]["uid"])
+            found.append(await seen())
+            for task in tasks:
+                task.cancel()
+        return found
+
+    assert asyncio.run(story()) == [("10.9.0.15",), ()]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from tests.unit.clusters.builders import (
@@ -30,7 +31,7 @@ from windrow.bootstrap.node_config import WORKER_LABEL
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.names import SCRUB_NOT_SUPPORTED
-from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.api.status import GuestServiceAccount, RecordedStatus
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import (
     AddFinalizer,
@@ -461,3 +462,18 @@ def test_a_cluster_whose_vms_exist_already_is_not_started_a_second_time():
     assert any(
         "a and 1 more to be deleted, or a later backup to be restored" in one.what for one in plan.waits
     )
+
+
+def test_a_token_that_is_not_issued_yet_is_asked_for_again_after_a_second():
+    account = GuestServiceAccount("default", "prod", "ns:cc")
+    cluster = replace(
+        a_newborn(a_pool("servers", 1, SERVER)), recorded=RecordedStatus(service_account=account)
+    )
+
+    plan = planned(cluster, guest=UNASKED, guest_credential=GuestCredentialState("pending"))
+
+    (wait,) = [one for one in plan.waits if "token" in one.what]
+    assert wait.what == "Harvester to issue a token for ServiceAccount default/prod"
+    assert (wait.then, wait.until) == ("the init server is created", NOON + timedelta(seconds=1))
+    assert of_kind(plan, CreateServiceAccount)
+    assert not of_kind(plan, RecordServiceAccount, CreateMachine)

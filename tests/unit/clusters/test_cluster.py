@@ -19,6 +19,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import IntOrPercent, machine_labels
 from windrow.clusters.api.machine import render_machine
 from windrow.clusters.api.manifest.machine_config import read_options
+from windrow.clusters.api.manifest.networking import find_families
 from windrow.clusters.api.manifest.reading import ClusterReading, read_cluster
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.clusters.api.references import list_grants, list_secret_references
@@ -116,7 +117,7 @@ def test_a_plain_cluster_has_no_problems():
         (a_raw_cluster(rke={"machinePoolDefaults": {"hostnameLengthLimit": "15"}}), "'15', which is not a whole number"),
         (a_raw_cluster(a_raw_pool(autoscalingMinSize=5, autoscalingMaxSize=3)), "autoscalingMinSize is 5, above autoscalingMaxSize 3"),
         (a_raw_cluster(a_raw_pool(machineDeploymentAnnotations={"a b": "x"})), "has the key 'a b', which no object may have"),
-        (a_raw_cluster(a_raw_pool(machineDeploymentAnnotations={"a": "x" * 100_001})), "has more than 100000 characters"),
+        (a_raw_cluster(a_raw_pool(machineDeploymentAnnotations={"a": "x" * 100_000})), "has more than 100000 characters"),
         (a_raw_cluster(rke={"machineGlobalConfig": {"cluster-cidr": "fd00:42::/56"}}), "cluster-cidr is IPv6 and service-cidr IPv4"),
         (a_raw_cluster(a_raw_pool(etcdRole="yes")), "'yes', which is not true or false"),
         (a_raw_cluster(a_raw_pool(taints=[{"value": "x"}])), "has no key"),
@@ -1220,3 +1221,82 @@ def test_values_that_stand_one_level_too_high_are_told_once():
     assert [one.hint for one in reading.problems if "resources" in one.field] == [
         "write it one level deeper, below the name of the chart, such as harvester-cloud-provider"
     ]
+
+
+def test_annotations_of_a_pool_have_100_000_characters_at_most():
+    annotations = {"a": "x" * 99_999}
+
+    (pool,) = read(a_raw_cluster(a_raw_pool(machineDeploymentAnnotations=annotations))).cluster.pools
+
+    assert pool.machine_annotations == annotations
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("yes", "true"),
+        ("on", "true"),
+        ("True", "true"),
+        ("no", "false"),
+        ("off", "false"),
+        ("FALSE", "false"),
+    ],
+)
+def test_a_text_in_place_of_true_or_false_is_told_what_to_write(written, meant):
+    (problem,) = errors(read(a_raw_cluster(a_raw_pool(etcdRole=written), a_raw_pool("two"))))
+
+    assert (problem.field.rpartition(".")[2], problem.hint) == ("etcdRole", f"write {meant}, without quotes")
+
+
+@pytest.mark.parametrize("role", ["etcdRole", "controlPlaneRole"])
+def test_a_role_that_cannot_be_read_is_no_role_that_lacks(role):
+    found = errors(read(a_raw_cluster(a_raw_pool(**{role: "yes"}))))
+
+    assert [one.field.rpartition(".")[2] for one in found] == [role]
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("1.35.1", "for example v1.35.1+rke2r1 or v1.35.1+k3s1"),
+        ("1.34.2", "for example v1.34.2+rke2r1 or v1.34.2+k3s1"),
+        ("1.34.2+rke2r1", "v1.34.2+rke2r1"),
+        ("1.34.2+k3s1", "v1.34.2+k3s1"),
+        ("1.34.2+eks1", "for example v1.35.1+rke2r1 or v1.35.1+k3s1"),
+        ("1.34+rke2r1", "for example v1.35.1+rke2r1 or v1.35.1+k3s1"),
+        ("latest", "for example v1.35.1+rke2r1 or v1.35.1+k3s1"),
+    ],
+)
+def test_of_a_version_that_is_none_it_is_told_which_may_be_meant(written, hint):
+    (problem,) = errors(read(a_raw_cluster(kubernetesVersion=written)))
+
+    assert problem.hint.endswith(hint)
+
+
+def test_the_credential_of_a_cluster_that_names_none_is_that_of_its_first_pool_with_one():
+    pools = [a_raw_pool("a"), a_raw_pool("b", cloudCredentialSecretName="ns:b")]
+
+    assert read(a_raw_cluster(*pools, cloudCredentialSecretName=None)).cluster.credential == "ns:b"
+
+
+@pytest.mark.parametrize(
+    ("cidr", "families"),
+    [
+        (None, (4,)),
+        ([], (4,)),
+        ("10.42.0.0/16", (4,)),
+        ("fd00:42::/56", (6,)),
+        ("fd00:42::/56, 10.42.0.0/16", (6, 4)),
+        (["10.42.0.0/16", "fd00:42::/56"], (4, 6)),
+    ],
+)
+def test_the_families_of_a_cluster_are_those_of_its_pods(cidr, families):
+    config = {} if cidr is None else {"cluster-cidr": cidr}
+
+    assert find_families(config) == families
+
+
+def test_a_registry_whose_name_is_a_number_is_refused():
+    raw = a_raw_cluster(rke={"registries": {"mirrors": {5000: {"endpoint": ["https://m"]}}}})
+
+    assert [one.field for one in errors(read(raw))] == ["spec.rkeConfig.registries.mirrors[5000]"]

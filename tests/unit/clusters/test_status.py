@@ -27,7 +27,7 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
-from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.api.status import GuestServiceAccount, ReservedName
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
@@ -546,3 +546,12 @@ def test_machines_with_a_void_token_are_named_until_they_are_replaced():
     assert ": w1, w2; have them replaced" in void.message
     assert (replaced.status, replaced.reason) == ("True", "Valid")
     assert told() is None
+
+
+def test_names_that_are_reserved_stand_in_the_status_until_their_machines_are_made():
+    seen = look(a_cluster(SERVERS, WORKERS), some("s", 3, SERVERS), reserved=False)
+    recorded = replace(seen.cluster.recorded, creating=(ReservedName("workers", "prod-workers-a"),))
+    reserving = replace(seen, cluster=replace(seen.cluster, recorded=recorded))
+
+    assert status(seen)["creating"] is None
+    assert status(reserving)["creating"] == [{"pool": "workers", "name": "prod-workers-a"}]

@@ -129,8 +129,6 @@ def without_refused_keys(cluster: Cluster, existing: Sequence[Problem]) -> Clust
         for one in existing
         if one.severity == "error" and one.field.startswith(_KEYS_OF)
     }
-    if not refused:
-        return cluster
     selectors = tuple(
         {
             **entry,

@@ -175,7 +175,7 @@ def _check_pod_network_size(
     for one in pods:
         family = one.first.version
         prefix, bits = _find_node_prefix(config, family), one.first.max_prefixlen
-        own_prefix = bits - (one.size - 1).bit_length()
+        own_prefix = bits + 1 - one.size.bit_length()
         parts = 2 ** (prefix - own_prefix) if own_prefix <= prefix <= bits else 0
         if machines <= parts:
             continue
