@@ -164,11 +164,16 @@ def test_a_node_that_is_not_ready_while_its_vm_runs_is_not_tainted() -> None:
     assert outcome(story) is False
 
 
-def test_a_launcher_pod_that_outlives_its_instance_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    "labels",
+    [{"vm.kubevirt.io/name": "node-1"}, {"vm.kubevirt.io/name": "web", "harvesterhci.io/vmName": "node-1"}],
+    ids=["named-as-the-vm", "named-as-the-guest"],
+)
+def test_a_launcher_pod_that_outlives_its_instance_is_waited_for(labels: dict[str, str]) -> None:
     async def story(rig: Rig) -> Any:
-        labels = {"vm.kubevirt.io/name": "node-1"}
         spec = {"containers": [{"name": "compute", "image": "launcher"}]}
-        await rig.host.create(POD, new_object(POD, "left", NAMESPACE, labels=labels, spec=spec))
+        marks = {**labels, "kubevirt.io": "virt-launcher"}
+        await rig.host.create(POD, new_object(POD, "left", NAMESPACE, labels=marks, spec=spec))
         await rig.delete_vm()
         await rig.be_ready(False)
         await rig.rest()

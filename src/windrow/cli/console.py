@@ -14,6 +14,7 @@ from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.clusters.api.machine import read_machine
 from windrow.core.errors import UserError
+from windrow.harvester.shutdown import LAUNCHERS, select_launchers
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw, name_of
@@ -43,7 +44,7 @@ async def read_console(api: Client, raw: Raw, tail: int, env: Mapping[str, str])
             reply = await transport.send(Request("GET", path, accept="text/plain"))
             if reply.status == 200:
                 return _last_lines(reply, tail)
-            for pod in await Client(transport).list(POD, namespace, f"vm.kubevirt.io/name={name}"):
+            for pod in select_launchers(name, await Client(transport).list(POD, namespace, LAUNCHERS)):
                 path = f"/api/v1/namespaces/{namespace}/pods/{name_of(pod)}/log"
                 query = (("container", CONTAINER), ("tailLines", str(tail)))
                 reply = await transport.send(Request("GET", path, query=query, accept="text/plain"))

@@ -76,7 +76,7 @@ from windrow.clusters.sources.harvester_objects import (
     machine_places,
 )
 from windrow.clusters.sources.harvester_versions import read_harvester_versions
-from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.harvesters import HarvesterClients, VmLocation
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerLeases
 from windrow.clusters.state import (
@@ -95,7 +95,7 @@ from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
-from windrow.harvester.shutdown import Shutdown, launcher_selector, read_shutdown
+from windrow.harvester.shutdown import LAUNCHERS, Shutdown, read_shutdown, select_launchers
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import (
@@ -545,7 +545,7 @@ class Observer:
         doubted = [
             one for one in suspected.values() if not one.is_deleting or _attached_to(one, attached) != ()
         ]
-        proofs = await asyncio.gather(*map(self._prove_shutdown, doubted))
+        proofs = await asyncio.gather(*(self._prove_shutdown(one, state) for one in doubted))
         shutdowns = {one.name: proof for one, proof in zip(doubted, proofs, strict=True)}
         machines = tuple(
             replace(
@@ -559,19 +559,24 @@ class Observer:
         )
         return replace(state, machines=machines)
 
-    async def _prove_shutdown(self, machine: MachineState) -> Shutdown:
-        """By live reads, since a watch may be behind. Of other drivers nothing is known but what they say."""
+    async def _prove_shutdown(self, machine: MachineState, state: ClusterState) -> Shutdown:
+        """By live reads of the Harvester that the machine was made on, since a watch may be behind. Of other drivers nothing is
+        known but what they say."""
         record = machine.record
         if record.driver != HARVESTER:
-            return Shutdown(machine.presence == "missing", f"driver {record.driver} does not find it")
+            return _prove_by_driver(machine)
+        harvester = str((record.driver_config or {}).get("WindrowHarvesterUID") or state.harvester_uid)
+        if not harvester:
+            return Shutdown(False, "it is not recorded which Harvester it is on")
+        location = VmLocation(record.vm_namespace, machine.name, record.credential, harvester)
         try:
-            client = self._harvesters.get_client(record.credential, record.namespace)
+            client = await self._harvesters.get_verified_client(location, record.namespace)
             refs = (kind.ref(machine.name, record.vm_namespace) for kind in (VM, VMI))
             raw_vm, raw_vmi = await asyncio.gather(*map(client.find, refs))
-            pods = await client.list(POD, record.vm_namespace, launcher_selector(machine.name))
+            pods = await client.list(POD, record.vm_namespace, LAUNCHERS)
         except (CredentialError, KubeError) as error:
             return Shutdown(False, str(error))
-        return read_shutdown(machine.vm_ref, raw_vm, raw_vmi, pods)
+        return read_shutdown(machine.vm_ref, raw_vm, raw_vmi, select_launchers(machine.name, pods))
 
     # -- the guest's credential --------------------------------------------------------------------------------------
 
@@ -811,6 +816,16 @@ async def _prove_vm(
     except Forbidden:
         secret = None
     return prove_vm(vm if raw is None else with_configured_addresses(vm, raw, secret), cluster, secret)
+
+
+def _prove_by_driver(machine: MachineState) -> Shutdown:
+    """What its driver last said of it; one that is only stopped may be started again, by whom is not known."""
+    driver, vm = machine.record.driver, machine.vm
+    if machine.presence == "missing":
+        return Shutdown(True, f"driver {driver} does not find it")
+    return Shutdown(
+        False, f"driver {driver} reports it as {vm.state if vm and vm.state else machine.presence}"
+    )
 
 
 def _may_hold_volumes(machine: MachineState, state: ClusterState) -> bool:

@@ -7,14 +7,17 @@ instance that has ended is as good as none: what starts again is another one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.kubernetes.objects import name_of, namespace_of, nested
+from windrow.harvester.names import VM_NAME
+from windrow.kubernetes.objects import annotations_of, labels_of, name_of, namespace_of, nested, objects_at
 
-# A label of launcher pods, by virt-controller: the name of the VM.
-LAUNCHER_VM = "vm.kubevirt.io/name"
+# The selector of all launcher pods. Which VM one is of no label tells for certain, see `select_launchers`.
+LAUNCHERS = "kubevirt.io=virt-launcher"
+_NAME_LABELS = (VM_NAME, "vm.kubevirt.io/name")
+_DOMAIN = "kubevirt.io/domain"
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -29,9 +32,23 @@ class Shutdown:
     because: str
 
 
-def launcher_selector(vm: str) -> str:
-    """The selector of the pods in which the VM of this name runs."""
-    return f"{LAUNCHER_VM}={vm}"
+def select_launchers(vm: str, pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the namespace's launcher pods in which the VM of this name may run: all that anything says so of.
+
+    virt-controller writes the host name of the guest, not the VM's name, into the label `vm.kubevirt.io/name`, and the label of
+    Harvester is there only where the VM's template has it. The owner and the annotation always have the name.
+    """
+    return [pod for pod in pods if vm in _vms_of(pod)]
+
+
+def _vms_of(pod: Mapping[str, Any]) -> set[object]:
+    owners = (
+        owner.get("name")
+        for owner in objects_at(pod, "metadata", "ownerReferences")
+        if owner.get("kind") == "VirtualMachineInstance"
+    )
+    labels = labels_of(pod)
+    return {*owners, annotations_of(pod).get(_DOMAIN), *(labels.get(key) for key in _NAME_LABELS)}
 
 
 def read_shutdown(

@@ -75,7 +75,13 @@ def of_vm(raw: dict[str, Any]) -> OrphanVm:
 def deleted(**record: Any) -> Any:
     """The Machine that is deleted and whose VM is gone."""
     machine = leaving(a_machine(NAME, a_pool("pool1")))
-    config = {"MachineName": NAME, "VMNamespace": "default", "WindrowVMUID": "vm-1", "WindrowClaims": DISKS}
+    config = {
+        "MachineName": NAME,
+        "VMNamespace": "default",
+        "WindrowVMUID": "vm-1",
+        "WindrowClaims": DISKS,
+        "WindrowHarvesterUID": "hv",
+    }
     given = {"driver_config": config, "credential": CREDENTIAL, "cluster_uid": "u", **record}
     return record_of(machine, **given).record
 
@@ -89,6 +95,8 @@ class Harvester:
     now: dict[ObjectRef, dict[str, Any]] = field(default_factory=dict)
     error: Exception | None = None
     presence: Any = "missing"
+    state: Any = "running"
+    uid: str = "hv"
     read: list[str] = field(default_factory=list)
 
     def put(self, kind: Any, raw: dict[str, Any]) -> None:
@@ -161,9 +169,13 @@ def observe(
         return []
 
     async def verified(account: Any, namespace: str) -> Harvester:
+        if account.harvester not in ("", site.uid):
+            raise CredentialError(f"leads to {site.uid}, {account} is on {account.harvester}", "put it right")
         return site
 
-    statuses = {one.uid: MachineStatus(one.uid, one.name, site.presence) for one in machines}
+    statuses = {
+        one.uid: MachineStatus(one.uid, one.name, site.presence, state=site.state) for one in machines
+    }
     parts: dict[str, Any] = {
         "configs": SimpleNamespace(list_all=list_all, resolve_driver=lambda kind: "harvester"),
         "infrastructure": SimpleNamespace(
@@ -634,8 +646,14 @@ def volumes_of(site: Harvester, record: Any, guest: Guest) -> tuple[Any, Any]:
     return machine.attached, machine.shutdown
 
 
-def a_launcher(name: str = "virt-launcher-1", phase: str = "Running") -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "default"}, "status": {"phase": phase}}
+def a_launcher(name: str = "virt-launcher-1", phase: str = "Running", vm: str = NAME) -> dict[str, Any]:
+    """As KubeVirt makes it for a VM whose guest has another host name."""
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "labels": {"vm.kubevirt.io/name": "web", VM_NAME: vm},
+    }
+    return {"metadata": metadata, "status": {"phase": phase}}
 
 
 def test_a_machine_whose_vm_is_gone_is_proven_to_be_shut_down_by_live_reads() -> None:
@@ -658,6 +676,33 @@ def test_a_launcher_pod_that_runs_on_is_doubt() -> None:
     assert volumes_of(site, kept(), a_guest())[1] == Shutdown(False, "Pod default/virt-launcher-1 is Running")
 
 
+def test_a_launcher_pod_of_another_vm_is_no_doubt() -> None:
+    site = Harvester()
+    site.put(POD, a_launcher(vm="another"))
+
+    assert volumes_of(site, kept(), a_guest())[1].is_proven
+
+
+def test_what_another_harvester_does_not_have_is_no_proof() -> None:
+    """The Secret of the credential was exchanged after the machines were last seen."""
+    site = Harvester(uid="hv-2")
+
+    _, shutdown = volumes_of(site, kept(), a_guest())
+
+    assert shutdown == Shutdown(False, f"leads to hv-2, VirtualMachine default/{NAME} is on hv; put it right")
+    assert "all pods" not in site.read
+
+
+def test_where_it_is_not_recorded_which_harvester_a_machine_is_on_nothing_is_a_proof() -> None:
+    site = Harvester()
+    record = kept(driver_config={"MachineName": NAME, "VMNamespace": "default"})
+
+    assert volumes_of(site, record, a_guest())[1] == Shutdown(
+        False, "it is not recorded which Harvester it is on"
+    )
+    assert "all pods" not in site.read
+
+
 @pytest.mark.parametrize(
     "error", [Forbidden("pods is forbidden"), Unreachable("refused"), CredentialError("gone", "make it")]
 )
@@ -673,8 +718,20 @@ def test_of_another_driver_nothing_is_read_on_harvester() -> None:
     site = Harvester()
     record = kept(driver="digitalocean", driver_config={"WindrowDriver": "digitalocean"})
 
-    assert volumes_of(site, record, a_guest())[1] == Shutdown(True, "driver digitalocean does not find it")
+    assert volumes_of(site, record, a_guest(ready=False))[1] == Shutdown(
+        True, "driver digitalocean does not find it"
+    )
+    assert volumes_of(site, record, a_guest())[1] is None  # its kubelet reports
     assert site.read == []
+
+
+def test_a_machine_that_another_driver_has_stopped_is_not_proven_to_be_shut_down() -> None:
+    record = kept(driver="digitalocean", driver_config={"WindrowDriver": "digitalocean"})
+    site = Harvester(presence="present", state="stopped")
+
+    assert volumes_of(site, record, a_guest(ready=False))[1] == Shutdown(
+        False, "driver digitalocean reports it as stopped"
+    )
 
 
 def test_a_machine_that_is_deleted_needs_no_proof_where_nothing_is_attached() -> None:

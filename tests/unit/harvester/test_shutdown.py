@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.harvester.shutdown import launcher_selector, read_shutdown
+from windrow.harvester.shutdown import LAUNCHERS, read_shutdown, select_launchers
 
 VM = {"metadata": {"name": "w1", "namespace": "default"}}
 REF = "VirtualMachine default/w1"
@@ -55,5 +55,32 @@ def test_a_launcher_pod_that_may_run_is_no_proof_also_without_its_instance(phase
     assert found.because == f"Pod default/virt-launcher-w1-x is {phase or 'Pending'}"
 
 
-def test_launcher_pods_are_found_by_the_label_of_virt_controller() -> None:
-    assert launcher_selector("w1") == "vm.kubevirt.io/name=w1"
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {"vm.kubevirt.io/name": "w1"}},
+        {"labels": {"vm.kubevirt.io/name": "web", "harvesterhci.io/vmName": "w1"}},
+        {"labels": {"vm.kubevirt.io/name": "web"}, "annotations": {"kubevirt.io/domain": "w1"}},
+        {"ownerReferences": [{"kind": "Job", "name": "x"}, {"kind": "VirtualMachineInstance", "name": "w1"}]},
+    ],
+    ids=["host-name", "harvester", "domain", "owner"],
+)
+def test_a_launcher_pod_is_of_the_vm_that_anything_says_it_is_of(metadata: dict[str, Any]) -> None:
+    """KubeVirt's label has the host name of the guest, which need not be the VM's name."""
+    assert LAUNCHERS == "kubevirt.io=virt-launcher"
+    assert select_launchers("w1", [{"metadata": metadata}]) == [{"metadata": metadata}]
+
+
+def test_the_launcher_pods_of_other_vms_are_not_taken() -> None:
+    others = [
+        {"metadata": {"name": "virt-launcher-w1-x"}},
+        {
+            "metadata": {
+                "labels": {"vm.kubevirt.io/name": "w10"},
+                "annotations": {"kubevirt.io/domain": "w10"},
+            }
+        },
+        {"metadata": {"ownerReferences": [{"kind": "Job", "name": "w1"}]}},
+    ]
+
+    assert select_launchers("w1", others) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from windrow.client.client import Client
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
@@ -31,6 +33,19 @@ def server_of(access: ClientConfig) -> ClientConfig:
         insecure=access.insecure,
         tls_server_name=access.tls_server_name,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class VmLocation:
+    """Where the VM of a machine was made, and the credential for it."""
+
+    namespace: str
+    name: str
+    credential: str
+    harvester: str
+
+    def __str__(self) -> str:
+        return f"VirtualMachine {self.namespace}/{self.name}"
 
 
 class HarvesterClients:
@@ -81,11 +96,11 @@ class HarvesterClients:
         return known[1]
 
     async def get_verified_client(
-        self, account: GuestServiceAccount | BalancerLocation, namespace: str
+        self, account: GuestServiceAccount | BalancerLocation | VmLocation, namespace: str
     ) -> Client:
-        """The client of the very Harvester that the ServiceAccount, or the endpoint, is on. Raises CredentialError.
+        """The client of the very Harvester that the ServiceAccount, the endpoint, or the VM is on. Raises CredentialError.
 
-        What another Harvester has, or has not, proves nothing about the account.
+        What another Harvester has, or has not, proves nothing about them.
         """
         client = self.get_client(account.credential, namespace)
         if not account.harvester:
@@ -111,9 +126,11 @@ class HarvesterClients:
             return ""
 
 
-def _describe(account: GuestServiceAccount | BalancerLocation) -> str:
+def _describe(account: GuestServiceAccount | BalancerLocation | VmLocation) -> str:
     if isinstance(account, BalancerLocation):
         return f"the cluster's LoadBalancer in namespace {account.namespace}"
+    if isinstance(account, VmLocation):
+        return str(account)
     return f"ServiceAccount {account}"
 
 

@@ -17,7 +17,7 @@ from windrow.core.rng import Rng
 from windrow.csi import names
 from windrow.csi.fencing.planning import FencedNode, is_vm_of, plan_reads, read_node, render_node
 from windrow.harvester.resources import VM, VMI
-from windrow.harvester.shutdown import Shutdown, launcher_selector, read_shutdown
+from windrow.harvester.shutdown import LAUNCHERS, Shutdown, read_shutdown, select_launchers
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import NODE, PERSISTENT_VOLUME, POD, PVC, VOLUME_ATTACHMENT
 
@@ -106,7 +106,7 @@ class NodeFencing:
         vm, vmi = await asyncio.gather(*map(self._host.find, refs))
         if not is_vm_of(node, vm):
             return Shutdown(False, f"VirtualMachine {self._namespace}/{node.name} is another's")
-        pods = await self._host.list(POD, self._namespace, launcher_selector(node.name))
+        pods = select_launchers(node.name, await self._host.list(POD, self._namespace, LAUNCHERS))
         return read_shutdown(f"VirtualMachine {self._namespace}/{node.name}", vm, vmi, pods)
 
     async def _has_volume(self, node: FencedNode) -> bool:

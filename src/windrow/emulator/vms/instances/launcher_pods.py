@@ -29,16 +29,17 @@ def render_pod(vmi: Raw, name: str) -> Raw:
     requests = nested(vmi, "spec", "domain", "resources", "requests", default={})
     labels = {**labels_of(vmi), "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid_of(vmi)}
     annotations = {"kubevirt.io/domain": name_of(vmi)}
+    hostname = str(nested(vmi, "spec", "hostname", default="")) or name_of(vmi).partition(".")[0][:63]
     return new_object(
         POD,
         name,
         namespace_of(vmi),
-        labels={**labels, "vm.kubevirt.io/name": name_of(vmi)},
+        labels={**labels, "vm.kubevirt.io/name": hostname},
         annotations=annotations,
         owners=[owner_reference(kinds.VMI, vmi, controller=True, block=True)],
         spec={
             "restartPolicy": "Never",
-            "hostname": str(nested(vmi, "spec", "hostname", default="")) or name_of(vmi).partition(".")[0],
+            "hostname": hostname,
             "containers": [
                 {"name": "compute", "image": LAUNCHER_IMAGE, "resources": {"requests": dict(requests)}}
             ],
