@@ -13,9 +13,9 @@ from tests.stories.test_cluster_life import Story, a_story, check_story, lose
 from tests.support.clock import run_driven
 
 from windrow.client.client import Client
-from windrow.clusters.api.names import OUT_OF_SERVICE, OUT_OF_SERVICE_BY, REMEDIATION
+from windrow.clusters.api.names import OUT_OF_SERVICE, REMEDIATION
 from windrow.harvester.resources import VM_ACTIONS
-from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import NODE, POD, VOLUME_ATTACHMENT
 
@@ -123,17 +123,14 @@ def test_a_stopped_worker_is_tainted_once_it_is_not_ready_and_is_released_from_i
             while not await attached.step(it.sim.clock.now()):
                 await it.sim.advance(seconds=1)
             node = await attached.guest.get(NODE.ref(attached.node))
-            assert annotations_of(node)[OUT_OF_SERVICE_BY] == "windrow"
             taint = next(one for one in node["spec"]["taints"] if one["key"] == OUT_OF_SERVICE)
-            assert (taint["value"], taint["effect"]) == ("nodeshutdown", "NoExecute")
+            assert (taint["value"], taint["effect"]) == ("nodeshutdown-by-windrow", "NoExecute")
             it.transcript.say("the VM of the worker is started")
             await it.sim.harvester_client.call(
                 put_subresource(VM_ACTIONS.ref(name_of(worker), "default"), "start")
             )
             while has_taint(await taints_of(attached.guest, attached.node)):
                 await it.sim.advance(seconds=1)
-            node = await attached.guest.get(NODE.ref(attached.node))
-            assert OUT_OF_SERVICE_BY not in annotations_of(node)
             await it.stage.wait_for_settled()
             return it.transcript
 

@@ -96,7 +96,9 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         etcd_removed=any(annotations.get(layout.etcd_removed) for layout in LAYOUTS),
         out_of_service=bool(shutdowns),
         out_of_service_since=time_of(shutdowns[0], "timeAdded") if shutdowns else None,
-        out_of_service_by_manager=annotations.get(names.OUT_OF_SERVICE_BY) == names.OUT_OF_SERVICE_MANAGER,
+        out_of_service_by_manager=any(
+            taint.get("value") == names.OUT_OF_SERVICE_VALUE for taint in shutdowns
+        ),
         resource_version=resource_version_of(raw),
     )
 

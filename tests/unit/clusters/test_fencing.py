@@ -111,6 +111,16 @@ def test_the_states_of_a_vm_that_are_worth_a_proof() -> None:
     assert is_shutdown_suspected(missing(WORKER))
 
 
+def test_a_node_of_another_driver_that_is_ready_is_not_tainted_whatever_the_driver_says() -> None:
+    gone = record_of(missing(WORKER), driver="digitalocean")
+    proof = Shutdown(True, "driver digitalocean does not find it")
+
+    assert not is_shutdown_suspected(replace(gone, node=WORKER.node))
+    assert of_worker(proven(replace(gone, node=WORKER.node), proof)) == []
+    assert is_shutdown_suspected(unready(gone))
+    assert [type(one) for one in of_worker(proven(unready(gone), proof))] == [TaintNode]
+
+
 def test_without_a_proof_a_node_is_not_tainted_and_the_status_says_what_is_lacking() -> None:
     machine = proven(missing(WORKER), DOUBT)
 
@@ -283,21 +293,23 @@ def test_a_machine_that_is_lost_is_proposed_for_deletion_as_before() -> None:
 # --- readings --------------------------------------------------------------------------------------------------------
 
 
-def a_raw_node(by: str | None, *taints: dict[str, str]) -> dict[str, Any]:
-    annotations = {} if by is None else {"windrow.io/out-of-service-by": by}
+def a_raw_node(*taints: dict[str, str]) -> dict[str, Any]:
+    annotations = {"windrow.io/out-of-service-by": "windrow"}  # a kubelet may write any on its Node
     return {"metadata": {"name": "w4", "annotations": annotations}, "spec": {"taints": list(taints)}}
 
 
-def test_a_node_says_since_when_and_by_whom_it_is_out_of_service() -> None:
+def test_a_node_says_since_when_and_its_taint_by_whom_it_is_out_of_service() -> None:
     taint = {
         "key": "node.kubernetes.io/out-of-service",
+        "value": "nodeshutdown",
         "effect": "NoExecute",
         "timeAdded": "2026-01-01T12:00:00Z",
     }
 
-    ours = read_node(a_raw_node("windrow", {"key": "other", "effect": "NoSchedule"}, taint))
-    theirs = read_node(a_raw_node("harvester-csi-driver", taint))
-    none = read_node(a_raw_node("windrow", {"key": "other", "effect": "NoSchedule"}))
+    marked = {**taint, "value": "nodeshutdown-by-windrow"}
+    ours = read_node(a_raw_node({"key": "other", "effect": "NoSchedule"}, marked))
+    theirs = read_node(a_raw_node(taint, {"key": "other", "value": "nodeshutdown-by-windrow"}))
+    none = read_node(a_raw_node({"key": "other", "effect": "NoSchedule"}))
 
     assert (ours.out_of_service, ours.out_of_service_by_manager, ours.out_of_service_since) == (
         True,

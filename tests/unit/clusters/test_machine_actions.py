@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.fake_machines import MemoryMachines, RecordedCall
-from tests.unit.clusters.builders import NOON, a_cluster, a_machine, a_pool, look, record_of
+from tests.unit.clusters.builders import NOON, a_cluster, a_machine, a_pool, look, record_of, unready
 
 from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.clusters.context import ReconcileContext, StalePlan
@@ -117,7 +117,9 @@ def test_a_cloud_config_of_another_namespace_needs_consent_too() -> None:
 
 KEY, BY = "node.kubernetes.io/out-of-service", "windrow.io/out-of-service-by"
 OTHER = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-OURS = {"key": KEY, "value": "nodeshutdown", "effect": "NoExecute", "timeAdded": "2026-01-01T12:00:00Z"}
+PERSONS = {"key": KEY, "value": "nodeshutdown", "effect": "NoExecute"}
+OURS = {**PERSONS, "value": "nodeshutdown-by-windrow", "timeAdded": "2026-01-01T12:00:00Z"}
+DOWN = unready(MACHINE)
 TAINT = do.TaintNode("its VM is gone", "w1", "w1", "node-w1")
 UNTAINT = do.UntaintNode("its VM is back", "w1", "w1", "node-w1")
 
@@ -126,11 +128,18 @@ class GuestNode:
     """A guest with one Node, or none; keeps what is written of it."""
 
     def __init__(
-        self, *taints: dict[str, str], by: str = "", uid: str = "node-w1", error: Any = None
+        self,
+        *taints: dict[str, str],
+        by: str = "",
+        uid: str = "node-w1",
+        ready: bool = False,
+        error: Any = None,
     ) -> None:
         annotations = {BY: by} if by else {}
         metadata = {"name": "w1", "uid": uid, "resourceVersion": "7", "annotations": annotations}
-        self.raw = {"metadata": metadata, "spec": {"taints": list(taints)}} if uid else None
+        status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+        raw = {"metadata": metadata, "spec": {"taints": list(taints)}, "status": status}
+        self.raw = raw if uid else None
         self.error, self.written = error, list[Any]()
         self.client = self
 
@@ -169,33 +178,51 @@ class GuestNode:
         return self.written
 
 
-def written(by: str | None, *taints: dict[str, str]) -> list[Any]:
-    metadata = {"uid": "node-w1", "resourceVersion": "7", "annotations": {BY: by}}
+def written(*taints: dict[str, str]) -> list[Any]:
+    metadata = {"uid": "node-w1", "resourceVersion": "7"}
     return [("w1", {"metadata": metadata, "spec": {"taints": list(taints) or None}})]
 
 
 def test_a_node_is_tainted_beside_the_taints_that_it_has_where_it_is_as_it_was_read() -> None:
-    assert GuestNode(OTHER).run(TAINT) == written("windrow", OTHER, OURS)
+    assert GuestNode(OTHER).run(TAINT, DOWN) == written(OTHER, OURS)
 
 
 def test_a_taint_that_was_set_meanwhile_stays_whose_it_is() -> None:
-    assert GuestNode(OTHER, {"key": KEY, "effect": "NoExecute"}).run(TAINT) == []
+    assert GuestNode(OTHER, {"key": KEY, "effect": "NoExecute"}).run(TAINT, DOWN) == []
+
+
+def test_a_node_that_is_ready_by_now_is_not_tainted() -> None:
+    node = GuestNode(OTHER, ready=True)
+
+    with pytest.raises(StalePlan):
+        node.run(TAINT, DOWN)
+    assert node.written == []
+
+
+def test_a_node_whose_vm_is_deleted_is_tainted_while_it_is_ready() -> None:
+    assert GuestNode(ready=True).run(TAINT, MACHINE) == written(OURS)
 
 
 def test_the_taint_of_the_manager_is_removed_and_no_other() -> None:
-    assert GuestNode(OTHER, OURS, by="windrow").run(UNTAINT) == written(None, OTHER)
-    assert GuestNode(OURS, by="windrow").run(UNTAINT) == written(None)
+    assert GuestNode(OTHER, OURS).run(UNTAINT) == written(OTHER)
+    assert GuestNode(OURS).run(UNTAINT) == written()
+    assert GuestNode(OURS, {**PERSONS, "effect": "NoSchedule"}).run(UNTAINT) == written(
+        {**PERSONS, "effect": "NoSchedule"}
+    )
 
 
-def test_a_taint_of_another_program_or_a_person_is_not_removed() -> None:
-    assert GuestNode(OURS).run(UNTAINT) == []
-    assert GuestNode(OURS, by="harvester-csi-driver").run(UNTAINT) == []
+@pytest.mark.parametrize("by", ["", "windrow", "harvester-csi-driver"])
+def test_the_taint_of_another_program_or_a_person_is_not_removed_whatever_the_kubelet_writes_on_its_node(
+    by: str,
+) -> None:
+    assert GuestNode(PERSONS, by=by).run(UNTAINT) == []
+    assert GuestNode({**OURS, "key": "other"}, by=by).run(UNTAINT) == []
 
 
 @pytest.mark.parametrize("action", [TAINT, UNTAINT], ids=name_of)
 @pytest.mark.parametrize("uid", ["", "another"])
 def test_a_node_that_is_gone_or_another_by_now_is_left_alone(action: Any, uid: str) -> None:
-    node = GuestNode(OURS, by="windrow", uid=uid)
+    node = GuestNode(OURS, uid=uid)
 
     with pytest.raises(StalePlan):
         node.run(action)
@@ -204,7 +231,7 @@ def test_a_node_that_is_gone_or_another_by_now_is_left_alone(action: Any, uid: s
 
 def test_a_node_that_has_changed_meanwhile_is_looked_at_again() -> None:
     with pytest.raises(StalePlan):
-        GuestNode(error=Conflict("changed")).run(TAINT)
+        GuestNode(error=Conflict("changed")).run(TAINT, DOWN)
 
 
 @pytest.mark.parametrize(("recorded", "written"), [("1d678ee9", "1d678ee9"), ("", "unknown")])

@@ -34,9 +34,6 @@ MACVLAN_AVAILABLE = "MacvlanAvailable"
 
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"
-# Which program has set the taint out-of-service: only that one removes it. A person's has none.
-OUT_OF_SERVICE_BY = "windrow.io/out-of-service-by"
-OUT_OF_SERVICE_MANAGER = "windrow"
 
 # Ours, on a Secret: the namespaces whose Clusters may use it, with commas between; "*" allows all. Its own is always
 # allowed.
@@ -65,9 +62,10 @@ NODE_MACHINE = "rke.cattle.io/machine"
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 MIRROR_POD = "kubernetes.io/config.mirror"
 # The taint of a Node that was shut down without notice: kube-controller-manager then deletes its pods and detaches their
-# volumes at once. Kubernetes documents this value of it.
+# volumes at once. Its value means nothing to Kubernetes, so it tells which taint the manager has set and may remove: a kubelet
+# can write annotations of its Node, but no taints.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-OUT_OF_SERVICE_VALUE = "nodeshutdown"
+OUT_OF_SERVICE_VALUE = "nodeshutdown-by-windrow"
 
 ETCD_VOTER = "EtcdIsVoter"  # a Node condition of RKE2 and K3s
 

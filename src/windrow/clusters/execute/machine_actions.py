@@ -37,13 +37,13 @@ from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.state import ClusterState, MachineState, read_node
 from windrow.clusters.status import WATCH_HINT
 from windrow.core.clock import format_time
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
-from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, resource_version_of, uid_of
+from windrow.kubernetes.objects import Raw, name_of, objects_at, resource_version_of, uid_of
 from windrow.kubernetes.resources import NODE, POD, SECRET
 from windrow.machines.port import (
     HARVESTER,
@@ -174,17 +174,21 @@ class MachineActions:
 
     async def taint_node(self, action: do.TaintNode, state: ClusterState) -> None:
         raw = await self._read_node(action.node, action.uid, state)
-        taints = nested(raw, "spec", "taints", default=[])
-        if _without_out_of_service(taints) != taints:
+        planned = get_machine(action.machine, state).node
+        if planned is None or read_node(raw).ready != planned.ready:
+            raise StalePlan  # a Node that is Ready by now has a machine that was started again
+        taints = objects_at(raw, "spec", "taints")
+        if any(taint.get("key") == names.OUT_OF_SERVICE for taint in taints):
             return  # someone else has set it meanwhile
         taint = {**OUT_OF_SERVICE_TAINT, "timeAdded": format_time(self._context.clock.now())}
-        await self._write_taints(raw, [*taints, taint], names.OUT_OF_SERVICE_MANAGER, state)
+        await self._write_taints(raw, [*taints, taint], state)
 
     async def untaint_node(self, action: do.UntaintNode, state: ClusterState) -> None:
         raw = await self._read_node(action.node, action.uid, state)
-        if annotations_of(raw).get(names.OUT_OF_SERVICE_BY) == names.OUT_OF_SERVICE_MANAGER:
-            taints = _without_out_of_service(nested(raw, "spec", "taints", default=[]))
-            await self._write_taints(raw, taints, None, state)
+        taints = objects_at(raw, "spec", "taints")
+        kept = [taint for taint in taints if not _is_set_by_manager(taint)]
+        if kept != taints:
+            await self._write_taints(raw, kept, state)
 
     async def _read_node(self, name: str, uid: str, state: ClusterState) -> Raw:
         raw = await get_connection(self._guests, state).client.find(NODE.ref(name))
@@ -192,13 +196,9 @@ class MachineActions:
             raise StalePlan
         return raw
 
-    async def _write_taints(self, raw: Raw, taints: list[Raw], by: str | None, state: ClusterState) -> None:
+    async def _write_taints(self, raw: Raw, taints: list[Raw], state: ClusterState) -> None:
         """Write the whole list, which has no keys to merge by, where the Node still is as it was read."""
-        metadata = {
-            "uid": uid_of(raw),
-            "resourceVersion": resource_version_of(raw),
-            "annotations": {names.OUT_OF_SERVICE_BY: by},
-        }
+        metadata = {"uid": uid_of(raw), "resourceVersion": resource_version_of(raw)}
         change = {"metadata": metadata, "spec": {"taints": taints or None}}
         try:
             await get_connection(self._guests, state).patch_node(name_of(raw), change)
@@ -321,5 +321,5 @@ class MachineActions:
         self._context.process_state.node_deleted.discard(machine.uid)
 
 
-def _without_out_of_service(taints: list[Raw]) -> list[Raw]:
-    return [taint for taint in taints if taint.get("key") != names.OUT_OF_SERVICE]
+def _is_set_by_manager(taint: Raw) -> bool:
+    return taint.get("key") == names.OUT_OF_SERVICE and taint.get("value") == names.OUT_OF_SERVICE_VALUE

@@ -8,6 +8,7 @@ kube-controller-manager then deletes the pods and detaches the volumes at once.
 | The VM, by live reads                     | The Node has        | Then                                             |
 |-------------------------------------------|---------------------|--------------------------------------------------|
 | deleted; no launcher pod                  | no taint            | tainted at once, where volumes are attached to it |
+| not found by the driver of another cloud  | no taint, NotReady  | tainted: its word alone does not suffice         |
 | exists; no VMI, no launcher pod           | no taint, NotReady  | tainted                                          |
 | exists; no VMI, no launcher pod           | no taint, Ready     | nothing: it may only be restarted                |
 | anything else, or unknown                 | no taint            | nothing                                          |
@@ -25,6 +26,7 @@ from datetime import timedelta
 
 from windrow.clusters.plan.actions import PartialPlan, TaintNode, UntaintNode
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.machines.port import HARVESTER
 
 # After this long kube-controller-manager detaches volumes by force from a Node that is not healthy.
 RELEASE_TIMEOUT = timedelta(minutes=6)
@@ -53,12 +55,14 @@ def is_shutdown_suspected(machine: MachineState) -> bool:
     """Whether it is worth live reads to prove that the machine was shut down, and its Node is to have the taint then.
 
     A VM that exists may be started again at once: then its pods stay, as after any reboot. A Node that is shown as Ready is
-    therefore left alone until its kubelet has missed its reports.
+    therefore left alone until its kubelet has missed its reports. So is that of another driver's machine, whatever the
+    driver says: one error text proves little of a machine whose kubelet reports.
     """
     node = machine.node
     if node is None or node.out_of_service:
         return False
-    return machine.presence == "missing" or (machine.is_down and not node.ready)
+    is_gone = machine.presence == "missing" and machine.record.driver == HARVESTER
+    return is_gone or (machine.is_down and not node.ready)
 
 
 def _taint(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
