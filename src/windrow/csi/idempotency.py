@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from windrow.csi.handles import volume_id_for
+from windrow.csi.handles import parse_backup_handle, volume_id_for
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import (
     Attachment,
@@ -88,7 +88,7 @@ class IdempotentVolumes:
                 return found
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        with self._alone("snapshot", snapshot_id):
+        with self._alone("snapshot", _snapshot_key(snapshot_id)):
             try:
                 await self._inner.delete_snapshot(snapshot_id)
             except SnapshotNotFound:
@@ -131,6 +131,12 @@ class IdempotentVolumes:
             self._nodes[volume_id].discard(node_id)
             if not self._nodes[volume_id]:
                 del self._nodes[volume_id]
+
+
+def _snapshot_key(snapshot_id: str) -> str:
+    """What a creation of the snapshot is known by: the handle of a backup has its namespace, too."""
+    backup = parse_backup_handle(snapshot_id)
+    return backup[1] if backup else snapshot_id
 
 
 def require_same(found: Volume, wanted: VolumeRequest) -> None:

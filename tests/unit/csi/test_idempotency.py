@@ -10,6 +10,8 @@ from tests.support.memory_volumes import MemoryVolumes
 from windrow.csi.idempotency import IdempotentVolumes, require_same
 from windrow.csi.volumes import (
     Attachment,
+    Snapshot,
+    SnapshotRequest,
     Unfinished,
     Volume,
     VolumeExists,
@@ -20,7 +22,7 @@ from windrow.csi.volumes import (
 
 
 class SlowVolumes(MemoryVolumes):
-    """Attaches when it is let."""
+    """Attaches, and takes snapshots, when it is let."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +33,10 @@ class SlowVolumes(MemoryVolumes):
     ) -> Attachment:
         await self.let.wait()
         return await super().ensure_attached(volume_id, node_id, read_only, kind)
+
+    async def create_snapshot(self, wanted: SnapshotRequest) -> Snapshot:
+        await self.let.wait()
+        return await super().create_snapshot(wanted)
 
 
 async def test_a_second_call_for_a_volume_is_told_to_come_again():
@@ -49,6 +55,22 @@ async def test_a_second_call_for_a_volume_is_told_to_come_again():
     inner.let.set()
     await first
     await volumes.ensure_attached("a", "node-1", False)
+
+
+@pytest.mark.parametrize("handle", ["snap-1", "backup:default/snap-1"])
+async def test_a_snapshot_or_backup_is_not_deleted_while_it_is_made(handle: str):
+    inner = SlowVolumes()
+    volumes = IdempotentVolumes(inner)
+    await volumes.create(VolumeRequest("a"))
+    first = asyncio.create_task(volumes.create_snapshot(SnapshotRequest("snap-1", "a")))
+    await asyncio.sleep(0)
+
+    with pytest.raises(Unfinished):
+        await volumes.delete_snapshot(handle)
+    await volumes.delete_snapshot("backup:default/snap-2")
+    inner.let.set()
+    await first
+    await volumes.delete_snapshot(handle)
 
 
 async def test_a_call_that_was_given_up_holds_nothing():

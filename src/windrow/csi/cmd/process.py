@@ -121,18 +121,23 @@ async def _serve(
 
 
 async def _learn_guest(volumes: HarvesterVolumes, guest: Client, clock: Clock, log: logging.Logger) -> None:
-    """What this guest cluster is called on what it makes: the uid of its own service, which every cluster has."""
+    """What this guest cluster is called on what it makes: the uid of its own service, which every cluster has. Where it may not
+    be read, calls are answered without it, and it is asked for until it may."""
+    logged = ""
     while True:
         try:
             volumes.set_guest(uid_of(await guest.get(GUEST_SERVICE)))
             return
         except Forbidden as error:
             volumes.set_guest("")
-            log.warning(
-                "cannot read %s of the guest cluster: %s; volumes are not marked as its own",
-                GUEST_SERVICE,
-                error,
-            )
+            if logged != str(error):
+                log.warning(
+                    "cannot read %s of the guest cluster: %s; volumes are not marked as its own, and those that any guest "
+                    "cluster has marked are refused",
+                    GUEST_SERVICE,
+                    error,
+                )
+            logged = str(error)
         except KubeError as error:
             log.warning(
                 "cannot read %s of the guest cluster: %s; calls about volumes wait for it",

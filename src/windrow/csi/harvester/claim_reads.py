@@ -10,6 +10,7 @@ from windrow.csi.harvester.owners import GuestCluster
 from windrow.csi.harvester.refusals import not_found_as, requesting
 from windrow.csi.volumes import VolumeNotFound
 from windrow.csi.waits import waits_for
+from windrow.kubernetes.errors import Conflict
 from windrow.kubernetes.resources import PVC, ObjectRef
 
 
@@ -31,16 +32,19 @@ class ClaimReads:
             raise VolumeNotFound(volume_id, f" in namespace {self._namespace} on Harvester")
         return found
 
-    async def record_attachment(self, claim: Claim, vm: str, record: AttachRecord) -> Claim:
-        """Record on the claim that its volume is about to be attached to the VM. Raises VolumeNotFound, and FailedPrecondition
-        where another guest cluster made it."""
+    async def record_attachment(self, claim: Claim, vm: str, record: AttachRecord) -> Claim | None:
+        """Record on the claim that its volume is about to be attached to the VM; None where the claim was changed since it was
+        read, so that nothing is recorded. Raises VolumeNotFound, and FailedPrecondition where another guest cluster made it."""
         name = claim.volume.id
         ref = self.ref(name)
+        self._guest.require_own(claim.guest_uid, ref)
+        change = plan_record(claim.attach_records, vm, record, claim.resource_version)
         waits_for(f"an answer of Harvester about {ref}")
         with requesting(f"record an attachment on {ref}"), not_found_as(ref, VolumeNotFound(name)):
-            found = read_claim(await self._client.patch(ref, plan_record(claim.attach_records, vm, record)))
-        self._guest.require_own(found.guest_uid, ref)
-        return found
+            try:
+                return read_claim(await self._client.patch(ref, change))
+            except Conflict:
+                return None
 
     async def find(self, name: str) -> Claim | None:
         """Raises FailedPrecondition where another guest cluster made it."""

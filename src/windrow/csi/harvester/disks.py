@@ -6,9 +6,9 @@ machine's own disks and what an administrator plugged in under another name stay
 
 Removals go by index, each guarded by a test of the name there, and together by one of the VM's generation, so that the patch
 fails, whole, where the VM's spec was changed meanwhile: also where it had no answer and is carried out late, after the volume
-left the VM and came back to the same place. Additions go to the end and need no guard. So the patch carries no
-resourceVersion, and changes of the VM's status, which are many while it starts, do not fail it. Only a VM without a list, to
-which the whole list is added, has to be the one that was read.
+left the VM and came back to the same place. Additions go to the end, of the VM with the uid that was read and of no other
+that has its name by then. So the patch carries no resourceVersion, and changes of the VM's status, which are many while it
+starts, do not fail it. Only a VM without a list, to which the whole list is added, has to be as it was read.
 """
 
 from __future__ import annotations
@@ -185,7 +185,8 @@ def plan_patch(raw_vm: Mapping[str, Any], changes: Sequence[DiskChange]) -> list
     spec = nested(raw_vm, "spec", "template", "spec", default={})
     lists = nested(spec, "volumes"), nested(spec, "domain", "devices", "disks")
     return [
-        *(_same_vm(vm) if added and not all(isinstance(one, list) for one in lists) else ()),
+        *(_same_uid(vm) if due else ()),
+        *(_same_version(vm) if added and not all(isinstance(one, list) for one in lists) else ()),
         *(_same_generation(raw_vm) if gone else ()),
         *_removals(_VOLUMES, mappings_at(spec, "volumes"), gone),
         *_removals(_DISKS, mappings_at(spec, "domain", "devices", "disks"), gone),
@@ -216,7 +217,11 @@ def _removals(path: str, entries: Sequence[Mapping[str, Any]], gone: set[str]) -
     return steps
 
 
-def _same_vm(vm: VmDisks) -> list[Raw]:
+def _same_uid(vm: VmDisks) -> list[Raw]:
+    return [{"op": "test", "path": "/metadata/uid", "value": vm.uid}] if vm.uid else []
+
+
+def _same_version(vm: VmDisks) -> list[Raw]:
     return [{"op": "test", "path": "/metadata/resourceVersion", "value": vm.resource_version}]
 
 

@@ -11,7 +11,7 @@ from windrow.kubernetes.resources import ObjectRef
 
 
 class GuestCluster:
-    """The guest cluster that is served, by its uid; "" where that cannot be learnt, and not yet known before `learn`."""
+    """The guest cluster that is served, by its uid; "" where that cannot be learnt yet, and not known at all before `learn`."""
 
     def __init__(self, uid: str, *, is_known: bool) -> None:
         self.uid = uid
@@ -30,16 +30,23 @@ class GuestCluster:
             await self._known.wait()
 
     def owns(self, guest_uid: str) -> bool:
-        """Whether it is this guest cluster's, or, as all that the Go driver made, no guest cluster's in particular."""
-        return not guest_uid or not self.uid or guest_uid == self.uid
+        """Whether it is this guest cluster's, or, as all that the Go driver made, no guest cluster's in particular. What is
+        marked is not owned by a guest cluster whose uid is not known: it may be another's."""
+        return not guest_uid or guest_uid == self.uid
 
     def require_own(self, guest_uid: str, ref: ObjectRef) -> None:
-        """Raises FailedPrecondition for what another guest cluster made."""
-        if not self.owns(guest_uid):
+        """Raises FailedPrecondition for what another guest cluster made, or may have made."""
+        if self.owns(guest_uid):
+            return
+        if not self.uid:
             raise FailedPrecondition(
-                f"{ref} on Harvester was made by the guest cluster with uid {guest_uid}, not by this one",
-                f"use it from there; if it is this one's, annotate it with {GUEST_UID}={self.uid}",
+                f"{ref} on Harvester was made by the guest cluster with uid {guest_uid}, and the uid of this one is not known",
+                "let the driver get Service default/kubernetes of its guest cluster; it asks again by itself",
             )
+        raise FailedPrecondition(
+            f"{ref} on Harvester was made by the guest cluster with uid {guest_uid}, not by this one",
+            f"use it from there; if it is this one's, annotate it with {GUEST_UID}={self.uid}",
+        )
 
 
 def require_made_by_csi(is_listed: bool, ref: ObjectRef, done: str) -> None:

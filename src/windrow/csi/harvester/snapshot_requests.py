@@ -103,10 +103,21 @@ class SnapshotRequests:
         found = await self._get(ref, snapshot_id)
         self._guest.require_own(found.guest_uid, ref)
         require_made_by_csi(found.is_listed, ref, "deleted")
+        self._require_near(found, ref)
         if found.is_deleting:
             return
         with requesting(f"delete {ref}"), not_found_as(ref, SnapshotNotFound(snapshot_id)):
             await self._client.delete(ref, uid=found.uid)
+
+    def _require_near(self, found: HostObject, ref: ObjectRef) -> None:
+        """Raises FailedPrecondition for what has no mark of this guest cluster and is in another namespace than its volumes:
+        the handle, which anybody in the guest cluster may write, is no proof that it is this guest cluster's."""
+        if ref.namespace != self._namespace and not (found.guest_uid and found.guest_uid == self._guest.uid):
+            raise FailedPrecondition(
+                f"{ref} on Harvester is not in namespace {self._namespace} of this guest cluster's volumes, and has no mark of "
+                "this guest cluster, so it is not deleted",
+                "delete it on Harvester, by hand; set deletionPolicy Retain on the VolumeSnapshotContent",
+            )
 
     async def get(self, snapshot_id: str) -> Snapshot:
         return (await self.get_host_object(snapshot_id)).snapshot

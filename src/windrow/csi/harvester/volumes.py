@@ -59,9 +59,12 @@ from windrow.csi.volumes import (
 from windrow.csi.waits import waits_for
 from windrow.harvester.resources import VM, VMI, VOLUME_SNAPSHOT
 from windrow.harvester.volumes import LONGHORN, ClaimModes, read_storage_class
-from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError
 from windrow.kubernetes.objects import resource_version_of
 from windrow.kubernetes.resources import PVC, STORAGE_CLASS, ObjectRef
+
+# How often an attachment is recorded anew where others change the claim in between.
+RECORD_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +328,8 @@ class HarvesterVolumes:
             await self._wait_until_bound(volume_id)
             ref = self._claims.ref(volume_id)
             change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
-            with requesting(f"expand {ref}"):
-                try:
-                    await self._client.patch(ref, change)
-                except NotFound:
-                    raise VolumeNotFound(volume_id) from None
+            with requesting(f"expand {ref}"), not_found_as(ref, VolumeNotFound(volume_id)):
+                await self._client.patch(ref, change)
         if size:
             await self._wait_for_capacity(volume_id, size)
             claim = await self._claims.get(volume_id)
@@ -405,12 +405,20 @@ class HarvesterVolumes:
         known = self.state.claim(volume_id)
         if known is None or known.is_deleting or not self._guest.owns(known.guest_uid):
             known = await self._claims.get(volume_id)
-        if known.is_deleting:
-            return known
-        _require_kind(known, kind)
-        self._on_record(known, node_id)
-        record = AttachRecord(self._process, self._clock.now())
-        return await self._claims.record_attachment(known, node_id, record)
+        for _ in range(RECORD_ATTEMPTS):
+            if known.is_deleting:
+                return known
+            _require_kind(known, kind)
+            self._on_record(known, node_id)
+            record = AttachRecord(self._process, self._clock.now())
+            recorded = await self._claims.record_attachment(known, node_id, record)
+            if recorded is not None:
+                return recorded
+            known = await self._claims.get(volume_id)
+        raise Unfinished(
+            f"{self._claims.ref(volume_id)} on Harvester was changed by others {RECORD_ATTEMPTS} times meanwhile",
+            "repeat the same call",
+        )
 
     def _on_record(self, claim: Claim, node_id: str) -> bool:
         """Whether another process has sent a request to attach it to the node that may be carried out yet."""

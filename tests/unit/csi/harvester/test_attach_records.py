@@ -21,9 +21,9 @@ KEY = "attach.csi.windrow.io/node-1"
 
 
 def test_a_record_is_read_as_it_was_written_and_what_is_none_is_left_out():
-    change = plan_record({}, "node-1", AttachRecord("p1", NOON))
+    change = plan_record({}, "node-1", AttachRecord("p1", NOON), "7")
 
-    assert change == {"metadata": {"annotations": {KEY: "2026-01-31T12:00:00Z p1"}}}
+    assert change == {"metadata": {"resourceVersion": "7", "annotations": {KEY: "2026-01-31T12:00:00Z p1"}}}
     others = {"windrow.io/x": "2026-01-31T12:00:00Z p1", "attach.csi.windrow.io/a": "yesterday p1"}
     assert read_records(change["metadata"]["annotations"] | others) == {KEY: AttachRecord("p1", NOON)}
 
@@ -32,7 +32,7 @@ def test_a_record_takes_away_those_that_no_longer_count():
     kept, gone = AttachRecord("p1", NOON - LATEST), AttachRecord("p1", NOON - LATEST - timedelta(seconds=1))
     found = {"attach.csi.windrow.io/a": kept, "attach.csi.windrow.io/b": gone}
 
-    assert plan_record(found, "node-1", AttachRecord("p2", NOON))["metadata"]["annotations"] == {
+    assert plan_record(found, "node-1", AttachRecord("p2", NOON), "7")["metadata"]["annotations"] == {
         "attach.csi.windrow.io/b": None,
         KEY: "2026-01-31T12:00:00Z p2",
     }

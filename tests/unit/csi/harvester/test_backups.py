@@ -35,7 +35,7 @@ from windrow.csi.volumes import (
 )
 from windrow.emulator.faults import Fault, Refuse
 from windrow.harvester.resources import REMOTE_BACKUP, REMOTE_RESTORE
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.resources import NAMESPACE, PVC
 
 GIB = 2**30
 ONE = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
@@ -283,6 +283,36 @@ def test_a_backup_that_no_csi_driver_made_is_neither_taken_nor_restored_nor_dele
             ):
                 await call
         assert await rig.volumes.list_snapshots() == []
+
+    live(story)
+
+
+@pytest.mark.parametrize(("marks", "is_deleted"), [({}, False), ({"windrow.io/guest-uid": GUEST}, True)])
+def test_a_backup_in_another_namespace_is_deleted_only_where_it_is_marked_as_this_guest_cluster_s(
+    marks: dict[str, str], is_deleted: bool
+):
+    async def story(rig: VolumesRig) -> None:
+        labels = {"harvesterhci.io/backupSourceVolume": ONE}  # the Go driver's, which marks nothing else
+        metadata = {"name": "b-1", "labels": labels, "annotations": marks}
+        raw = {"metadata": metadata, "spec": {"type": "lh", "source": ONE}}
+        await rig.line.create(NAMESPACE, {"metadata": {"name": "other-team"}})
+        claim = await rig.line.get(PVC.ref(ONE, "default"))
+        claim["metadata"] = {"name": ONE}
+        del claim["spec"]["volumeName"]
+        await rig.line.create(PVC, claim, "other-team")
+        await pause(rig, 20)
+        await rig.line.create(REMOTE_BACKUP, raw, "other-team")
+        call = rig.volumes.delete_snapshot("backup:other-team/b-1")
+        if is_deleted:
+            await call
+        else:
+            with pytest.raises(FailedPrecondition, match="is not in namespace default") as error:
+                await call
+            assert "deletionPolicy Retain" in str(error.value)
+
+        assert bool(await rig.line.find(REMOTE_BACKUP.ref("b-1", "other-team"))) is not is_deleted
+        with pytest.raises(SnapshotNotFound):
+            await rig.volumes.delete_snapshot("backup:other-team/b-2")
 
     live(story)
 

@@ -128,7 +128,18 @@ def test_a_list_is_only_added_to_the_vm_that_was_read_without_it(lacking: str):
     changed["metadata"]["resourceVersion"] = "8"
     with pytest.raises(PatchFailed):
         apply_json_patch(changed, steps)
-    assert [one["op"] for one in plan_patch(a_vm(), [attach("x")])] == ["add", "add"]
+    assert [one["op"] for one in plan_patch(a_vm(), [attach("x")])] == ["test", "add", "add"]
+
+
+def test_no_change_is_made_to_another_vm_that_has_the_name_by_then():
+    vm, recreated = a_vm("b"), a_vm("b")
+    vm["metadata"]["uid"], recreated["metadata"]["uid"] = "first", "second"
+
+    for change in (attach("x"), detach("b")):
+        steps = plan_patch(vm, [change])
+        apply_json_patch(vm, steps)
+        with pytest.raises(PatchFailed):
+            apply_json_patch(recreated, steps)
 
 
 def test_a_claim_that_a_vm_has_by_its_data_volume_is_a_disk_of_the_vm_s_own():

@@ -89,12 +89,15 @@ async def refusals(calls: dict[str, Coroutine[Any, Any, Any]], match: str) -> li
     return found
 
 
-def test_nothing_is_done_with_a_volume_of_another_guest_cluster():
+@pytest.mark.parametrize("guest", ["another", ""])
+def test_nothing_is_done_with_a_volume_of_another_guest_cluster(guest: str):
+    """Nor where the own uid may not be read, so that the volume may be another's."""
+
     async def story(rig: VolumesRig) -> None:
         await volume(rig)
         await snapshot(rig)
         await rig.volumes.ensure_attached(ONE, rig.node, False)
-        rig.volumes.set_guest("another")
+        rig.volumes.set_guest(guest)
         copy = VolumeRequest(TWO, SizeRange(GIB), source=VolumeSource(ONE))
         restored = VolumeRequest(TWO, SizeRange(GIB), source=SnapshotSource("snap-1"))
         volumes = IdempotentVolumes(rig.volumes)
@@ -115,8 +118,25 @@ def test_nothing_is_done_with_a_volume_of_another_guest_cluster():
 
         assert await refusals(calls, "was made by the guest cluster with uid 0f1e2d3c-guest") == []
         assert await claims(rig) == {ONE}
+        assert await volumes.list_volumes() == []
+        assert await volumes.list_snapshots() == []
         rig.volumes.set_guest("0f1e2d3c-guest")
         assert (await rig.volumes.get(ONE)).nodes == (rig.node,)
+
+    live(story)
+
+
+def test_where_the_own_uid_is_not_known_the_right_that_is_missing_is_named_and_unmarked_volumes_are_served():
+    async def story(rig: VolumesRig) -> None:
+        await volume(rig)
+        rig.volumes.set_guest("")
+        await volume(rig, TWO)
+
+        with pytest.raises(FailedPrecondition, match="the uid of this one is not known") as error:
+            await rig.volumes.delete(ONE)
+        assert "Service default/kubernetes" in str(error.value)
+        await rig.volumes.delete(TWO)
+        assert await claims(rig) == {ONE}
 
     live(story)
 
@@ -249,7 +269,7 @@ def test_a_404_that_is_not_the_object_s_deletes_nothing():
         send = inner.send
 
         async def through_a_proxy(request: Request) -> Reply:
-            if request.method == "DELETE":
+            if request.method in ("DELETE", "PATCH"):
                 raise NotFound("404 page not found", status=404)
             return await send(request)
 
@@ -259,6 +279,8 @@ def test_a_404_that_is_not_the_object_s_deletes_nothing():
             await volumes.delete_snapshot("snap-1")
         with pytest.raises(Internal, match="404 page not found"):
             await volumes.delete(ONE)
+        with pytest.raises(Internal, match="404 page not found"):
+            await volumes.ensure_expanded(ONE, SizeRange(2 * GIB))
 
     live(story)
 

@@ -19,18 +19,20 @@ from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import sleep
 from windrow.core.rng import Rng
 from windrow.csi.cmd.connection import host_transport
-from windrow.csi.errors import Unavailable
+from windrow.csi.errors import FailedPrecondition, Unavailable
 from windrow.csi.harvester.disks import DiskChange, plan_patch
 from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.idempotency import IdempotentVolumes
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import Unfinished, VolumeInUse, VolumeRequest
 from windrow.emulator.delays import Delays
+from windrow.emulator.faults import CONFLICT, Fault
 from windrow.harvester.resources import VM, VMI
 from windrow.harvester.unanswered import LATEST
 from windrow.kubernetes.errors import OutcomeUnknown
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import PVC
 
 GIB = 2**30
 ONE = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0001"
@@ -190,7 +192,7 @@ def test_of_two_controllers_at_most_one_attaches_a_volume():
         )
         await pause(rig, 20)
 
-        refused = [isinstance(result, VolumeInUse) for result in found]
+        refused = [isinstance(result, VolumeInUse | FailedPrecondition) for result in found]
         assert any(refused), found
         having = await nodes_with_disk(rig)
         assert len(having) == 2 * (len(found) - sum(refused)), having
@@ -499,6 +501,39 @@ def test_an_attachment_after_one_of_a_process_before_does_not_end_the_wait_for_t
         await rig.volumes.ensure_detached(ONE, "node-1")
 
         assert await nodes_with_disk(rig) == []
+
+    live(story)
+
+
+def test_a_record_that_the_watch_has_not_told_of_is_neither_taken_away_nor_overlooked():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        await rig.volumes.ensure_attached(ONE, "node-1", False)
+        await rig.volumes.ensure_detached(ONE, "node-1")
+        await pause(rig, LATEST.total_seconds() + 60)  # from here on that record counts no more
+        other.line.late_kind = "persistentvolumeclaims"
+        await rig.volumes.ensure_attached(ONE, "node-1", False)
+        await rig.volumes.ensure_detached(ONE, "node-1")
+        before = (await rig.line.get(PVC.ref(ONE, "default")))["metadata"]["annotations"]
+        await other.volumes.ensure_attached(ONE, "node-2", False)
+        after = (await rig.line.get(PVC.ref(ONE, "default")))["metadata"]["annotations"]
+
+        assert after["attach.csi.windrow.io/node-1"] == before["attach.csi.windrow.io/node-1"]
+        assert "attach.csi.windrow.io/node-2" in after
+
+    live(story)
+
+
+def test_a_volume_whose_claim_is_changed_again_and_again_is_attached_by_a_later_call():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        claims = frozenset({"persistentvolumeclaims"})
+        rig.harvester.faults.add(Fault(CONFLICT, frozenset({"patch"}), claims, times=6))
+        with pytest.raises(Unfinished, match="was changed by others 6 times meanwhile"):
+            await other.volumes.ensure_attached(ONE, "node-1", False)
+        assert await nodes_with_disk(rig) == []
+        rig.harvester.faults.add(Fault(CONFLICT, frozenset({"patch"}), claims, times=5))
+        await other.volumes.ensure_attached(ONE, "node-1", False)
+
+        assert await nodes_with_disk(rig) == ["node-1", "instance of node-1"]
 
     live(story)
 

@@ -21,8 +21,8 @@ from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import Unfinished, UnknownParameter, VolumeInUse, VolumeNotFound, VolumeRequest
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays
-from windrow.emulator.faults import Fault, Refuse
 from windrow.harvester.resources import VM, VMI
+from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import PVC
 
 GIB = 2**30
@@ -302,9 +302,15 @@ def test_a_volume_that_is_deleted_while_it_is_to_grow_is_not_found():
     async def story(rig: VolumesRig) -> None:
         await volume_of(rig)
         await sleep(rig.harvester.clock.base, timedelta(seconds=10))
-        gone = Refuse(404, "NotFound", f'persistentvolumeclaims "{ONE}" not found')
-        rig.harvester.faults.add(Fault(gone, frozenset({"patch"}), frozenset({"persistentvolumeclaims"})))
+        inner = rig.volumes._client.transport
+        send = inner.send
 
+        async def after_a_deletion(request: Request) -> Reply:
+            if request.method == "PATCH":
+                await rig.line.delete(PVC.ref(ONE, "default"))
+            return await send(request)
+
+        inner.send = after_a_deletion  # type: ignore[method-assign]
         with pytest.raises(VolumeNotFound):
             await rig.volumes.ensure_expanded(ONE, SizeRange(2 * GIB))
 

@@ -53,12 +53,15 @@ def record_key(vm: str) -> str:
     return f"{PREFIX}{hashlib.sha256(vm.encode()).hexdigest()[:32]}"
 
 
-def plan_record(found: Mapping[str, AttachRecord], vm: str, record: AttachRecord) -> Raw:
-    """The change that records a request, and takes away what no longer counts."""
+def plan_record(
+    found: Mapping[str, AttachRecord], vm: str, record: AttachRecord, resource_version: str
+) -> Raw:
+    """The change that records a request, and takes away what no longer counts: of the claim on which `found` was read, with its
+    resourceVersion, because another process may have recorded a request meanwhile."""
     outdated = [key for key, one in found.items() if one.at + LATEST < record.at]
     annotations: dict[str, str | None] = dict.fromkeys(outdated)
     annotations[record_key(vm)] = str(record)
-    return {"metadata": {"annotations": annotations}}
+    return {"metadata": {"resourceVersion": resource_version, "annotations": annotations}}
 
 
 def remaining_s(record: AttachRecord, now: datetime) -> float:
