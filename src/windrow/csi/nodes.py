@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVm:
+    """The VM that a node runs in, or ran in when both were last seen; `uid` in lower case, "" where only an instance was there."""
+
+    name: str
+    uid: str
+    by: Literal["providerID", "hardware", "name"]
 
 
 class NodeIds(Protocol):
     """Which VM each node runs in. A node's id is its name in the guest cluster, which its VM need not have."""
 
     async def get_vm(self, node_id: str) -> str:
-        """The VM of the node; its id where no VM is known to be it."""
+        """The VM of the node. Raises NodeNotFound where nodes are known, and none of a VM is this one."""
         ...
 
     async def list_vms_to_free(self, node_id: str, volume_id: str) -> Sequence[str]:
         """The VMs that a volume has to leave so that the node does not have it. A node that is no longer in the guest cluster may
-        have run in any VM of which no node is known."""
+        have run in any VM of this guest cluster of which no node is known."""
         ...
 
     async def list_ids(self) -> Mapping[str, str]:

@@ -108,9 +108,9 @@ async def _serve(
             if guest is not None and nodes is not None:
                 running.append(tasks.create_task(_learn_guest(volumes, Client(guest), clock, log)))
                 running.append(tasks.create_task(nodes.run()))
-            if guest is not None and options.fence_nodes:
+            if guest is not None and nodes is not None and options.fence_nodes:
                 host = host_transport(connection.transport, clock, rng)
-                fencing = NodeFencing(guest, host, connection.namespace, clock, rng, log)
+                fencing = NodeFencing(guest, host, connection.namespace, nodes, clock, rng, log)
                 running.append(tasks.create_task(fencing.run()))
             stack.callback(lambda: [one.cancel() for one in running])
         services[IDENTITY] = IdentityService(version, CONTROLLER in services, problem)

@@ -19,8 +19,11 @@ from typing import Any, Literal
 
 from windrow.core.formats.json import Raw
 from windrow.csi.handles import serial_of
+from windrow.harvester.names import CLUSTER_UID, GUEST_CLUSTER
 from windrow.kubernetes.objects import (
+    annotations_of,
     is_deleting,
+    labels_of,
     mappings_at,
     name_of,
     nested,
@@ -67,6 +70,10 @@ class VmDisks:
     # How many volumes of any kind it has.
     count: int
     resource_version: str = ""
+    # What the firmware of its instances tells the guest that it is; "" where the VM does not say.
+    system_uuid: str = ""
+    # Whose machine it is: the uid and the name of a cluster, by its manager; "" for none.
+    cluster_marks: tuple[str, str] = ("", "")
 
     def find(self, claim: str) -> Disk | None:
         """The disk that the claim is; of several the one that a CSI driver plugged in."""
@@ -114,6 +121,8 @@ def read_vm(raw: Mapping[str, Any]) -> VmDisks:
         disks=tuple(_disk(one, disks.get(str(one.get("name")), {})) for one in volumes if _claim_of(one)),
         count=len(volumes),
         resource_version=resource_version_of(raw),
+        system_uuid=str(nested(spec, "domain", "firmware", "uuid", default="")).lower(),
+        cluster_marks=(annotations_of(raw).get(CLUSTER_UID, ""), labels_of(raw).get(GUEST_CLUSTER, "")),
     )
 
 

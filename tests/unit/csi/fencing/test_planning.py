@@ -6,15 +6,24 @@ from typing import Any
 
 import pytest
 
-from windrow.csi.fencing.planning import FencedNode, is_vm_of, plan_reads, read_node, render_node
+from windrow.csi.fencing.planning import (
+    FencedNode,
+    describe_doubt,
+    is_running,
+    plan_reads,
+    read_node,
+    render_node,
+)
+from windrow.csi.nodes import NodeVm
 
-KEY, BY = "node.kubernetes.io/out-of-service", "windrow.io/out-of-service-by"
+KEY, VALUE = "node.kubernetes.io/out-of-service", "nodeshutdown-by-harvester-csi-driver"
 OTHER = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-OURS = {"key": KEY, "value": "nodeshutdown", "effect": "NoExecute", "timeAdded": "2026-01-01T12:00:00Z"}
+OURS = {"key": KEY, "value": VALUE, "effect": "NoExecute", "timeAdded": "2026-01-01T12:00:00Z"}
+THEIRS = OURS | {"value": "nodeshutdown"}
 
 
-def a_node(*taints: dict[str, str], by: str = "", ready: bool = False, provider: str = "") -> dict[str, Any]:
-    annotations = {"kept": "as it is"} | ({BY: by} if by else {})
+def a_node(*taints: dict[str, str], ready: bool = False, provider: str = "") -> dict[str, Any]:
+    annotations = {"windrow.io/out-of-service-by": "harvester-csi-driver"}  # a kubelet may write that
     return {
         "metadata": {"name": "n1", "uid": "u1", "resourceVersion": "7", "annotations": annotations},
         "spec": {"providerID": provider, "podCIDR": "10.42.0.0/24", "taints": list(taints)},
@@ -25,12 +34,12 @@ def a_node(*taints: dict[str, str], by: str = "", ready: bool = False, provider:
 def test_a_node_as_it_is_read() -> None:
     assert read_node(a_node(OTHER)) == FencedNode("n1", "u1", is_ready=False)
     assert read_node(a_node(ready=True, provider="harvester://vm-1")) == FencedNode("n1", "u1", True, "vm-1")
-    assert read_node(a_node(provider="aws:///i-1")).is_of_another_cloud
-    assert read_node(a_node(OURS, by="harvester-csi-driver")) == FencedNode(
+    assert read_node(a_node(provider="aws:///i-1")).other_provider == "aws:///i-1"
+    assert read_node(a_node(OURS)) == FencedNode(
         "n1", "u1", False, is_out_of_service=True, is_fenced_by_us=True
     )
-    assert not read_node(a_node(OURS, by="windrow")).is_fenced_by_us
-    assert not read_node(a_node(OTHER, by="harvester-csi-driver")).is_fenced_by_us
+    assert not read_node(a_node(THEIRS)).is_fenced_by_us
+    assert not read_node(a_node(OTHER)).is_fenced_by_us
 
 
 @pytest.mark.parametrize(
@@ -38,12 +47,11 @@ def test_a_node_as_it_is_read() -> None:
     [
         (a_node(), "shutdown"),
         (a_node(OTHER), "shutdown"),
-        (a_node(OURS, by="harvester-csi-driver"), ""),
         (a_node(OURS), ""),
+        (a_node(THEIRS), ""),
         (a_node(ready=True), ""),
-        (a_node(OURS, by="harvester-csi-driver", ready=True), "running"),
-        (a_node(OURS, by="windrow", ready=True), ""),
-        (a_node(OURS, ready=True), ""),
+        (a_node(OURS, ready=True), "running"),
+        (a_node(THEIRS, ready=True), ""),
         (a_node(provider="aws:///i-1"), ""),
     ],
 )
@@ -51,13 +59,58 @@ def test_what_has_to_be_proven(raw: dict[str, Any], needed: str) -> None:
     assert plan_reads(read_node(raw)) == needed
 
 
-def test_a_vm_with_another_uid_than_the_provider_id_has_is_another_s() -> None:
-    known, unknown = read_node(a_node(provider="harvester://vm-1")), read_node(a_node())
+@pytest.mark.parametrize(
+    ("known", "vm", "attached_to", "doubt"),
+    [
+        (None, None, ["n1"], "it is not known which VirtualMachine it runs in"),
+        (NodeVm("prod", "vm-1", "providerID"), None, [], ""),
+        (NodeVm("prod", "vm-1", "providerID"), "VM-1", [], ""),
+        (
+            NodeVm("prod", "vm-1", "providerID"),
+            "vm-2",
+            ["prod"],
+            "VirtualMachine prod is another one by now (uid vm-2, not vm-1)",
+        ),
+        (
+            NodeVm("prod", "", "hardware"),
+            "vm-2",
+            ["prod"],
+            "VirtualMachine prod is another one by now (uid vm-2, not -)",
+        ),
+        (NodeVm("prod", "vm-1", "hardware"), None, ["prod"], ""),
+        (
+            NodeVm("prod", "vm-1", "hardware"),
+            None,
+            ["n1"],
+            "it is told by its hardware alone that it runs in VirtualMachine prod",
+        ),
+        (
+            NodeVm("n1", "vm-1", "name"),
+            "vm-1",
+            [],
+            "it is told by its name alone that it runs in VirtualMachine n1",
+        ),
+    ],
+)
+def test_what_is_found_of_a_vm_counts_where_it_is_certainly_the_node_s(
+    known: NodeVm | None, vm: str | None, attached_to: list[str], doubt: str
+) -> None:
+    raw = {"metadata": {"name": "prod", "uid": vm}} if vm else None
 
-    assert is_vm_of(known, {"metadata": {"uid": "vm-1"}})
-    assert not is_vm_of(known, {"metadata": {"uid": "vm-2"}})
-    assert is_vm_of(known, None)
-    assert is_vm_of(unknown, {"metadata": {"uid": "vm-2"}})
+    assert describe_doubt(known, raw, [f"attach.csi.windrow.io/{one}" for one in attached_to]) == doubt
+
+
+def test_an_instance_runs_as_the_vm_s_where_that_owns_it() -> None:
+    known = NodeVm("prod", "vm-1", "providerID")
+
+    def vmi(phase: str, owner: str) -> dict[str, Any]:
+        return {"metadata": {"name": "prod", "ownerReferences": [{"uid": owner}]}, "status": {"phase": phase}}
+
+    assert is_running(known, vmi("Running", "vm-1"))
+    assert not is_running(known, vmi("Running", "vm-2"))
+    assert not is_running(known, vmi("Scheduling", "vm-1"))
+    assert not is_running(known, None)
+    assert not is_running(None, vmi("Running", "vm-1"))
 
 
 def test_the_taint_is_written_with_its_date_and_everything_else_as_it_was() -> None:
@@ -67,14 +120,13 @@ def test_the_taint_is_written_with_its_date_and_everything_else_as_it_was() -> N
 
     assert changed == {
         **raw,
-        "metadata": {**raw["metadata"], "annotations": {"kept": "as it is", BY: "harvester-csi-driver"}},
         "spec": {**raw["spec"], "taints": [OTHER, OURS]},
     }
     assert raw == a_node(OTHER)
 
 
 def test_our_taint_is_taken_out_and_everything_else_is_as_it_was() -> None:
-    changed = render_node(a_node(OURS, OTHER, by="harvester-csi-driver"), fenced=False, now="")
+    changed = render_node(a_node(OURS, OTHER), fenced=False, now="")
 
     assert changed == a_node(OTHER)
 
@@ -83,10 +135,9 @@ def test_our_taint_is_taken_out_and_everything_else_is_as_it_was() -> None:
     ("raw", "fenced"),
     [
         (a_node(OURS), True),
-        (a_node(OURS, by="harvester-csi-driver"), True),
+        (a_node(THEIRS), True),
         (a_node(OTHER), False),
-        (a_node(OURS), False),
-        (a_node(OURS, by="windrow"), False),
+        (a_node(THEIRS), False),
     ],
 )
 def test_what_is_so_already_or_another_client_s_is_not_written(raw: dict[str, Any], fenced: bool) -> None:
