@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import LoopClock, run_driven
 
-from windrow.apiserver.controllers.compaction import COMPACTION_INTERVAL
+from windrow.apiserver.controllers.compaction import COMPACTION_INTERVAL, HistoryCompactor
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore, SqliteStore
 from windrow.apiserver.storage.port import Compacted, Store
@@ -51,3 +51,20 @@ def test_history_is_kept_for_five_minutes_and_for_no_more_than_ten(store: Store)
 
     run_driven(story())
     store.close()
+
+
+async def test_each_pass_forgets_what_was_there_at_the_one_before_it(server: ApiServer) -> None:
+    client, clock = server.local(), server.context.clock
+    compactor = HistoryCompactor(server.store, clock)
+    for name in ("a", "b"):
+        first = (await client.create(CONFIG_MAP, new_object(CONFIG_MAP, f"{name}-1", "default")))["metadata"]
+        again = await compactor.run_once()
+        store_rev = server.store.rev
+        await client.create(CONFIG_MAP, new_object(CONFIG_MAP, f"{name}-2", "default"))
+        server.store.changes("", int(first["resourceVersion"])).close()
+        await compactor.run_once()
+        with pytest.raises(Compacted):
+            server.store.changes("", int(first["resourceVersion"]) - 1)
+        server.store.changes("", store_rev).close()
+
+    assert again - clock.now() == timedelta(minutes=5)

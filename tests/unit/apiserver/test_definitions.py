@@ -10,10 +10,12 @@ import pytest
 
 from windrow.apiserver.controllers.definitions import CrdFinalizer
 from windrow.apiserver.server import ApiServer
+from windrow.apiserver.storage.port import Change, Entry
 from windrow.core.formats.fastjson import dumps, loads
-from windrow.kubernetes.resources import CONFIG_MAP, CRD
+from windrow.kubernetes.resources import CONFIG_MAP, CRD, ApiResource
 
 Api = Any
+WIDGET = ApiResource("example.io", "v1", "Widget", "widgets")
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.io/v1/namespaces/default/widgets"
 WRONG: tuple[Any, ...] = ("x", 7, True, [], ["x"], {}, {"a": 1}, [{}], [None], None)
@@ -138,3 +140,48 @@ async def test_a_definition_that_the_finalizer_does_not_hold_is_left_alone(
     left = await server.store.find(key)
     assert left is not None
     assert left.rev == marked.rev
+
+
+async def test_a_deleted_definition_that_is_not_served_goes(server: ApiServer) -> None:
+    key = f"{CRD.group}/{CRD.plural}/widgets.example.io"
+    await server.local().delete(CRD.ref("widgets.example.io"))
+    for type in [one for one in server.registry if one.kind.plural == "widgets"]:
+        server.registry.remove(type)
+
+    await CrdFinalizer(server.context).reconcile((key,))
+
+    assert await server.store.find(key) is None
+
+
+def change(key: str, raw: dict[str, Any], *, gone: bool = False) -> Change:
+    entry = Entry(key, 2, raw)
+    return Change(2, key, entry, None if gone else entry, entry)
+
+
+async def test_a_definition_that_is_deleted_is_reconciled_with_each_object_of_it_that_goes(
+    server: ApiServer,
+) -> None:
+    client, controller = server.local(), CrdFinalizer(server.context)
+    key = f"{CRD.group}/{CRD.plural}/widgets.example.io"
+    head = {"name": "w", "finalizers": ["x.io/y"]}
+    await client.create(WIDGET, {"metadata": head, "spec": {"size": 1}}, "default")
+    widget = "example.io/widgets/default/w"
+    before = list(controller.keys_of_change(change(widget, {}, gone=True)))
+    await client.delete(CRD.ref("widgets.example.io"))
+    await controller.reconcile((key,))
+
+    assert before == []
+    assert list(controller.keys_of_change(change(widget, {}, gone=True))) == [(key,)]
+    assert list(controller.keys_of_change(change(widget, {}))) == []
+    assert list(controller.keys_of_change(change("other.io/widgets/default/w", {}, gone=True))) == []
+    assert list(controller.keys_of_change(change(key, {}))) == [(key,)]
+    assert list(controller.keys_of_change(change(f"x.io/{CRD.plural}/widgets.example.io", {}))) == []
+    assert await server.store.find(key) is not None
+    assert (await client.get(WIDGET.ref("w", "default")))["metadata"]["deletionTimestamp"]
+
+    await client.patch(WIDGET.ref("w", "default"), {"metadata": {"finalizers": []}})
+    await controller.reconcile((key,))
+
+    assert await server.store.find(key) is None
+    assert server.registry.find_resource("example.io", "widgets") is None
+    assert list(controller.keys_of_change(change(widget, {}, gone=True))) == []

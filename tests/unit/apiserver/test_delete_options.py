@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -109,6 +110,24 @@ async def test_only_namespaces_are_immortal_by_their_name(server: ApiServer) -> 
         await client.create(CONFIG_MAP, {"metadata": {"name": name}}, "default")
         await client.delete(CONFIG_MAP.ref(name, "default"))
         assert await client.find(CONFIG_MAP.ref(name, "default")) is None
+
+
+async def test_a_namespace_that_is_deleted_again_is_deleted_since_the_first_time(
+    server: ApiServer, clock: Any
+) -> None:
+    client = server.local()
+    await client.create(NAMESPACE, {"metadata": {"name": "team"}})
+    first = await client.delete(NAMESPACE.ref("team"))
+    clock.instant += timedelta(minutes=5)
+
+    again = await client.delete(NAMESPACE.ref("team"))
+
+    assert again == first
+    assert (first["status"]["phase"], first["metadata"]["deletionTimestamp"]) == (
+        "Terminating",
+        "2026-01-01T12:00:00Z",
+    )
+    assert "deletionGracePeriodSeconds" not in first["metadata"]
 
 
 # -- grace periods of pods

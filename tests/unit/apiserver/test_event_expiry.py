@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.clock import LoopClock, run_driven
 
+from windrow.apiserver.controllers.events import EventExpiry
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore, SqliteStore
 from windrow.apiserver.storage.port import Store
@@ -110,3 +111,25 @@ def test_a_thousand_events_cost_one_timer():
         assert await names(api) == []
 
     with_server(story)
+
+
+def test_the_next_pass_is_when_the_first_event_expires_and_a_minute_from_now_at_least():
+    async def story() -> list[float]:
+        clock = LoopClock()
+        server = ApiServer(MemoryStore(), clock, Rng(1))
+        api, expiry = server.local(), EventExpiry(server.context)
+
+        async def pause_s() -> float:
+            return ((await expiry.run_once()) - clock.now()).total_seconds()
+
+        empty = await pause_s()
+        await api.create(EVENT, an_event("a"))
+        await sleep(clock, HOUR / 2)
+        await api.create(EVENT, an_event("b"))
+        half = await pause_s()
+        await sleep(clock, HOUR / 2 - timedelta(seconds=10))
+        soon = await pause_s()
+        await sleep(clock, timedelta(seconds=10))
+        return [empty, half, soon, await pause_s()]
+
+    assert run_driven(story()) == [3600, 1800, 60, 1800]

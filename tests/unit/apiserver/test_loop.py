@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.controllers.definitions import CrdFinalizer
-from windrow.apiserver.controllers.loop import controller_user, split_key
+from windrow.apiserver.controllers.loop import Key, StoreController, controller_user, split_key
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.storage.port import Entry
-from windrow.kubernetes.errors import Conflict
+from windrow.apiserver.storage import MemoryStore
+from windrow.apiserver.storage.port import Change, Entry
+from windrow.core.clock import sleep
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import Conflict, Unreachable
 from windrow.kubernetes.resources import CONFIG_MAP
 
 REF = CONFIG_MAP.ref("m", "default")
@@ -106,3 +114,51 @@ async def test_a_namesake_is_not_deleted_and_an_object_that_is_gone_is_no_error(
         await controller.delete(type, entry)
 
     assert await server.local().find(REF) is not None
+
+
+class Unlucky(StoreController):
+    """Reconciles one key, and does what is next in `fates`."""
+
+    def __init__(self, server: ApiServer, clock: LoopClock, *fates: type[Exception] | None) -> None:
+        super().__init__(server.context)
+        self.fates, self._time = list(fates), clock
+        self.tried: list[float] = []
+
+    async def list_keys(self) -> Iterable[Key]:
+        return [("one",)]
+
+    def keys_of_change(self, change: Change) -> Iterable[Key]:
+        return []
+
+    async def reconcile(self, key: Key) -> None:
+        self.tried.append(self._time.monotonic().total_seconds())
+        if self.fates and (fate := self.fates.pop(0)) is not None:
+            raise fate("no")
+        if self.fates:
+            self._queue.add_after(key, timedelta(seconds=60))
+
+
+@pytest.mark.parametrize(
+    ("fates", "pauses"),
+    [
+        ((ValueError, ValueError, ValueError, None), [1, 2, 4]),
+        # A success ends the back-off.
+        ((ValueError, ValueError, None, ValueError, None), [1, 2, 60, 1]),
+        # What the server answers is no defect.
+        ((Unreachable, Unreachable, Unreachable, None), [1, 1, 1]),
+        ((ValueError,) * 12, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]),
+    ],
+)
+def test_a_key_that_fails_is_tried_again_later_each_time_until_it_succeeds(
+    fates: tuple[type[Exception] | None, ...], pauses: list[int]
+) -> None:
+    async def story() -> list[int]:
+        clock = LoopClock()
+        controller = Unlucky(ApiServer(MemoryStore(), clock, Rng(1)), clock, *fates)
+        running = asyncio.create_task(controller.run())
+        await sleep(clock, timedelta(hours=1))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return [round(late - early) for early, late in pairwise(controller.tried)]
+
+    assert run_driven(story()) == pauses

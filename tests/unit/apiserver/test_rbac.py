@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.rbac import RbacAuthorizer
+from windrow.apiserver.rbac import RbacAuthorizer, rule_allows
 from windrow.apiserver.request.authn import UserInfo
 from windrow.apiserver.request.info import RequestInfo
 from windrow.apiserver.server import ApiServer
@@ -560,3 +560,136 @@ async def test_system_masters_may_do_everything(guarded: ApiServer) -> None:
     user = UserInfo("root", ("system:masters",))
     for resource in (*EVERYDAY.split(), *BEYOND.split(), "secrets", "widgets.example.io"):
         assert await may(guarded, user, "delete", resource, "")
+
+
+async def test_whoever_is_bound_to_cluster_admin_may_do_everything(guarded: ApiServer) -> None:
+    raw = {
+        "metadata": {"name": "ops"},
+        "roleRef": {"apiGroup": ROLE.group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "Group", "name": "ops"}],
+    }
+    await guarded.local().create(CLUSTER_ROLE_BINDING, raw)
+    authorizer, ops = RbacAuthorizer(guarded.context), UserInfo("alice", ("ops",))
+
+    for resource in (*BEYOND.split(), "secrets", "widgets.example.io", "widgets/status.example.io"):
+        assert await may(guarded, ops, "delete", resource, "")
+    for path in ("/metrics", "/debug/pprof", "/"):
+        assert await authorizer.allows(ops, "post", RequestInfo(path))
+
+
+async def test_whoever_is_known_may_ask_what_he_is_and_what_he_may_do(guarded: ApiServer) -> None:
+    await guarded.local().list(NODE)  # the first request creates the roles
+    known = UserInfo("alice", AUTHENTICATED)
+    for review in (
+        "selfsubjectaccessreviews.authorization.k8s.io",
+        "selfsubjectrulesreviews.authorization.k8s.io",
+        "selfsubjectreviews.authentication.k8s.io",
+    ):
+        assert await may(guarded, known, "create", review, "")
+        assert not await may(guarded, known, "list", review, "")
+        assert not await may(guarded, UserInfo("x", ANONYMOUS), "create", review, "")
+
+
+async def test_the_first_roles_are_bound_to_the_groups_of_kubernetes(guarded: ApiServer) -> None:
+    found = {raw["metadata"]["name"]: raw for raw in await guarded.local().list(CLUSTER_ROLE_BINDING)}
+
+    assert {name: [one["name"] for one in raw["subjects"]] for name, raw in found.items()} == {
+        "cluster-admin": ["system:masters"],
+        "system:basic-user": ["system:authenticated"],
+        "system:discovery": ["system:authenticated"],
+        "system:public-info-viewer": ["system:authenticated", "system:unauthenticated"],
+    }
+    for name, raw in found.items():
+        assert raw["roleRef"] == {"apiGroup": ROLE.group, "kind": "ClusterRole", "name": name}
+        assert raw["metadata"]["labels"] == {"kubernetes.io/bootstrapping": "rbac-defaults"}
+        assert {(one["kind"], one["apiGroup"]) for one in raw["subjects"]} == {("Group", ROLE.group)}
+
+
+# --- one rule ---------------------------------------------------------------------------------------------------------
+
+OF_MAPS = RequestInfo("", "", "v1", "configmaps", "default", "m")
+OF_STATUS = RequestInfo("", "apps", "v1", "deployments", "default", "web", "status")
+METRICS = RequestInfo("/metrics/cadvisor")
+
+
+@pytest.mark.parametrize(
+    ("one", "asked", "is_allowed"),
+    [
+        (rule("get", "configmaps"), OF_MAPS, True),
+        (rule("*", "*", group="*"), OF_MAPS, True),
+        (rule("list", "configmaps"), OF_MAPS, False),
+        (rule("get", "secrets"), OF_MAPS, False),
+        (rule("get", "configmaps", group="apps"), OF_MAPS, False),
+        (rule("get", "configmaps/status"), OF_MAPS, False),
+        (rule("get", "configmaps", resourceNames=["m", "n"]), OF_MAPS, True),
+        (rule("get", "configmaps", resourceNames=["n"]), OF_MAPS, False),
+        (rule("get", "configmaps", resourceNames=[]), OF_MAPS, True),
+        (rule("get", "deployments/status", group="apps"), OF_STATUS, True),
+        (rule("get", "*/status", group="apps"), OF_STATUS, True),
+        (rule("get", "*", group="apps"), OF_STATUS, True),
+        (rule("get", "deployments", group="apps"), OF_STATUS, False),
+        (rule("get", "*/scale", group="apps"), OF_STATUS, False),
+        (rule("get", "*/"), OF_MAPS, False),
+        ({"verbs": ["get"], "nonResourceURLs": ["/metrics/cadvisor"]}, METRICS, True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/metrics/*"]}, METRICS, True),
+        ({"verbs": ["get"], "nonResourceURLs": ["*"]}, METRICS, True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/metrics"]}, METRICS, False),
+        ({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/metricsx*"]}, METRICS, False),
+        ({"verbs": ["post"], "nonResourceURLs": ["*"]}, METRICS, False),
+        # A right to resources is none to paths, nor the other way round; a field that is not there allows nothing.
+        (rule("get", "*", group="*"), METRICS, False),
+        ({"verbs": ["get"], "nonResourceURLs": ["*"]}, OF_MAPS, False),
+        ({"verbs": ["get"], "apiGroups": [""]}, OF_MAPS, False),
+        ({"verbs": ["get"], "apiGroups": [""], "resources": None}, OF_MAPS, False),
+        ({"verbs": ["get"], "resources": ["configmaps"]}, OF_MAPS, False),
+        ({"verbs": ["get"]}, METRICS, False),
+        ({"apiGroups": [""], "resources": ["configmaps"]}, OF_MAPS, False),
+        ({"verbs": None, "apiGroups": [""], "resources": ["configmaps"]}, OF_MAPS, False),
+    ],
+)
+def test_a_rule_allows_what_each_of_its_fields_names(
+    one: dict[str, Any], asked: RequestInfo, is_allowed: bool
+) -> None:
+    assert rule_allows(one, "get", asked) is is_allowed
+
+
+MINE = [
+    rule("get list", "configmaps", "pods/log"),
+    rule("get", "secrets", resourceNames=["mine"]),
+    {"verbs": ["get"], "nonResourceURLs": ["/healthz", "/logs/*"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("granted", "is_held"),
+    [
+        (rule("get", "configmaps"), True),
+        (rule("list get", "configmaps", "pods/log"), True),
+        (rule("get", "configmaps", resourceNames=["a"]), True),
+        (rule("get", "secrets", resourceNames=["mine"]), True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/logs/kubelet"]}, True),
+        (rule("get delete", "configmaps"), False),
+        (rule("get", "configmaps", "pods"), False),
+        (rule("get", "*"), False),
+        (rule("*", "configmaps"), False),
+        (rule("get", "configmaps", group="*"), False),
+        (rule("get", "secrets"), False),
+        (rule("get", "secrets", resourceNames=["mine", "other"]), False),
+        ({"verbs": ["get"], "nonResourceURLs": ["/metrics"]}, False),
+        ({"verbs": ["get"], "nonResourceURLs": ["/healthz", "*"]}, False),
+        ({"verbs": ["get", "post"], "nonResourceURLs": ["/healthz"]}, False),
+    ],
+)
+async def test_a_role_is_granted_by_who_holds_all_of_it(
+    guarded: ApiServer, granted: dict[str, Any], is_held: bool
+) -> None:
+    grant_rule = rule("create", "clusterroles", group=ROLE.group)
+    await grant(guarded, grant_rule, *MINE, namespace="")
+    creation = guarded.local("alice", ()).create(
+        CLUSTER_ROLE, {"metadata": {"name": "x"}, "rules": [granted]}
+    )
+
+    if is_held:
+        await creation
+    else:
+        assert "RBAC permissions not currently held" in await message(creation)
