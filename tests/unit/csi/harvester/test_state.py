@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.support.clock import LoopClock, run_driven
 
 from windrow.apiserver.server import ApiServer
@@ -15,6 +16,7 @@ from windrow.apiserver.storage.memory import MemoryStore
 from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import sleep
 from windrow.core.rng import Rng
+from windrow.csi.harvester.disks import read_instance, read_vm
 from windrow.csi.harvester.state import HarvesterState
 from windrow.csi.waits import begin_call
 from windrow.harvester.resources import VM, VMI
@@ -144,3 +146,28 @@ def test_a_wait_for_a_version_ends_when_the_watch_has_brought_it() -> None:
         return there, is_waiting
 
     assert told(story) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_ready"),
+    [
+        ([{"name": "pvc-1", "phase": "Ready", "hotplugVolume": {}}], True),
+        ([{"name": "pvc-1", "phase": "MountedToPod", "hotplugVolume": {}}], False),
+        ([{"name": "pvc-1", "phase": "Ready"}], False),  # not plugged in: a disk from the start
+        ([{"name": "pvc-2", "phase": "Ready", "hotplugVolume": {}}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_guest_has_a_volume_once_its_instance_has_it_ready(status: Any, is_ready: bool) -> None:
+    async def story(state: HarvesterState, line: Slow, clock: LoopClock) -> Any:
+        disk = {"name": "pvc-1", "persistentVolumeClaim": {"claimName": "pvc-1", "hotpluggable": True}}
+        head = {"name": "node-1", "namespace": "default", "resourceVersion": "1"}
+        spec = {"template": {"spec": {"volumes": [disk]}}}
+        state.vms.put(VM.ref("node-1", "default"), read_vm({"metadata": head, "spec": spec}))
+        if status is not None:
+            raw = {"metadata": head, "status": {"volumeStatus": status}}
+            state.instances.put(VMI.ref("node-1", "default"), read_instance(raw))
+        return state.has_ready("node-1", "pvc-1"), state.nodes_ready(), state.nodes_with("pvc-1")
+
+    assert told(story) == (is_ready, {"pvc-1": ("node-1",)} if is_ready else {}, ["node-1"])
