@@ -1,5 +1,7 @@
 """What the service controller does around its plans: what it counts, and when it looks again."""
 
+from itertools import pairwise
+
 import pytest
 
 from windrow.cloudprovider import names
@@ -96,3 +98,23 @@ def test_a_problem_that_lasts_is_told_again_before_its_event_expires():
         return found
 
     assert run_story(story) == [1, 2, 3]
+
+
+def test_harvester_that_refuses_is_asked_later_each_time_up_to_every_five_minutes():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.settle()
+        world.host_cable.denies = "POST loadbalancers"
+        await world.serve()
+        asked = []
+        while world.seconds < 1600:
+            if world.calls["host POST loadbalancers"] > len(asked):
+                asked.append(world.seconds)
+            await world.settle(0.5)
+        return [later - earlier for earlier, later in pairwise(asked)]
+
+    pauses = run_story(story)
+
+    # The second attempt comes with the finalizer, which the first one wrote.
+    assert pauses[1:8] == pytest.approx([10, 20, 40, 80, 160, 300, 300], rel=0.1, abs=0.5)
