@@ -562,7 +562,7 @@ async def test_system_masters_may_do_everything(guarded: ApiServer) -> None:
         assert await may(guarded, user, "delete", resource, "")
 
 
-async def test_whoever_is_bound_to_cluster_admin_may_do_everything(guarded: ApiServer) -> None:
+async def test_a_user_who_is_bound_to_cluster_admin_may_do_everything(guarded: ApiServer) -> None:
     raw = {
         "metadata": {"name": "ops"},
         "roleRef": {"apiGroup": ROLE.group, "kind": "ClusterRole", "name": "cluster-admin"},
@@ -577,7 +577,7 @@ async def test_whoever_is_bound_to_cluster_admin_may_do_everything(guarded: ApiS
         assert await authorizer.allows(ops, "post", RequestInfo(path))
 
 
-async def test_whoever_is_known_may_ask_what_he_is_and_what_he_may_do(guarded: ApiServer) -> None:
+async def test_an_authenticated_user_may_ask_who_he_is_and_what_he_may_do(guarded: ApiServer) -> None:
     await guarded.local().list(NODE)  # the first request creates the roles
     known = UserInfo("alice", AUTHENTICATED)
     for review in (

@@ -46,6 +46,25 @@ async def test_objects_counter_and_history_survive_a_restart(tmp_path: Path) -> 
     again.close()
 
 
+async def test_a_removal_of_before_a_restart_is_told_with_its_own_revision_and_the_last_state(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "db")
+    made = await store.commit(KEY, thing(x="1"), None)
+    await store.commit(KEY, None, made.rev)
+    store.close()
+
+    again = SqliteStore(tmp_path / "db")
+    change = await again.changes("group/things/", made.rev).next()
+    again.close()
+
+    assert change is not None
+    assert change.before is not None
+    assert change.before.raw["metadata"]["resourceVersion"] == str(made.rev)
+    assert change.last.raw == thing(x="1") | {"metadata": {"name": "a", "resourceVersion": str(change.rev)}}
+    assert (change.rev, change.last.rev, change.after) == (made.rev + 1, made.rev + 1, None)
+
+
 async def test_a_file_that_another_store_holds_is_refused(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "db")
     await store.commit(KEY, thing(), None)
