@@ -77,7 +77,7 @@ format: $(DEV)  ## write the format, and what lint can repair by itself
 bench: $(DEV)  ## measure, and compare with the stated baselines
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-chart: $(RUN)  ## pack the Helm charts, also into their K3s manifests (ARGS="--cluster-name NAME" prints one)
+chart: $(DEV)  ## pack the Helm charts, also into their K3s manifests (ARGS="--cluster-name NAME" prints one)
 	@$(BIN)/python scripts/chart.py $(ARGS)
 
 stubs: $(DEV)  ## write the messages of the Container Storage Interface from csi.proto

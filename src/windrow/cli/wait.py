@@ -23,6 +23,9 @@ from windrow.kubernetes.resources import EVENT, ApiResource, ObjectRef
 # Changes come in bursts; the condition is checked once for all changes within this time.
 SETTLE = timedelta(seconds=0.2)
 
+# The reasons of the events about what stays on Harvester when a Cluster is gone.
+KEPT_REASONS = frozenset({"KeepLoadBalancers", "KeepVMs", "KeepClaims", "KeepVolumes"})
+
 Condition = Callable[[], Awaitable[bool]]
 
 
@@ -150,18 +153,25 @@ async def wait_for_deletion(
 
     await _watch_until(look, manager, ref.namespace, timeout, f"{ref} to be gone")
     kept = await _find_kept_objects(manager, ref, uid)
+    if kept is None:
+        unread = f"What was kept on Harvester is not known here: the events of {ref} cannot be read."
+        print_notes([unread], context)
+        context.print(f"{ref} deleted")
+        return exit_codes.OK
     print_notes(kept, context)
     context.print(f"{ref} deleted, with everything created for it{', except for those' if kept else ''}")
     return exit_codes.OK
 
 
-async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> list[str]:
-    """The events about objects that the manager kept on Harvester, because they may belong to another cluster."""
+async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> list[str] | None:
+    """The messages about objects that the manager kept on Harvester: volumes whose reclaim policy says so, and what may belong
+    to another cluster. None when the events cannot be read.
+    """
     try:
         events = await manager.client.list(EVENT, ref.namespace)
     except KubeError:
-        return []  # deleting a Cluster needs no permission to read events
-    kept = [raw for raw in events if raw.get("reason") in ("KeepLoadBalancers", "KeepVMs", "KeepClaims")]
+        return None  # deleting a Cluster needs no permission to read events
+    kept = [raw for raw in events if raw.get("reason") in KEPT_REASONS]
     return sorted({str(raw["message"]) for raw in kept if nested(raw, "involvedObject", "uid") == uid})
 
 

@@ -5,8 +5,10 @@
 | and the same message                                    | the first Event's count and lastTimestamp are patched |
 | with the tenth and later message within ten minutes     | one Event "(combined from similar events): …", counted |
 
-Each object has a budget of 25 writes that refills by one every five minutes; what is beyond it is dropped. An Event
-that cannot be written is logged and lost: Events never hold up work.
+Each object, with its uid, has a budget of 25 writes that refills by one every five minutes. What is beyond it is dropped,
+and the first dropped of an object is logged. Final Events, of what is left once the object is gone, are neither combined nor
+dropped for others: each reason of them has a budget of its own. An Event that cannot be written is logged and lost: Events
+never hold up work.
 """
 
 from __future__ import annotations
@@ -45,13 +47,17 @@ EventType = Literal["Normal", "Warning"]
 
 @dataclass(frozen=True, slots=True)
 class EventNote:
-    """What an Event says about an object; `uid` ties it to this very object."""
+    """What an Event says about an object; `uid` ties it to this very object.
+
+    `final` Events are about what an object leaves when it goes: there is no other place to read it.
+    """
 
     involved_object: ObjectRef
     uid: str
     reason: str
     message: str
     type: EventType = "Normal"
+    final: bool = False
 
     @classmethod
     def about(
@@ -62,6 +68,8 @@ class EventNote:
 
 
 _AggregationKey = tuple[ObjectRef, str, str, EventType]
+# The object, its uid, and the reason of a final Event.
+_BudgetKey = tuple[ObjectRef, str, str]
 
 
 @dataclass(slots=True)
@@ -76,6 +84,7 @@ class _Similar:
 class _TokenBucket:
     last: timedelta  # the latest write, or try
     tokens: float
+    has_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ class EventRecorder:
         self._queued = asyncio.Event()
         self._recorded: OrderedDict[EventNote, _Recorded] = OrderedDict()
         self._similar: OrderedDict[_AggregationKey, _Similar] = OrderedDict()
-        self._buckets: OrderedDict[ObjectRef, _TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[_BudgetKey, _TokenBucket] = OrderedDict()
 
     def record(self, note: EventNote) -> None:
         """Queue the Event; of more than 10,000 the oldest are dropped."""
@@ -133,7 +142,7 @@ class EventRecorder:
         """Write, count or drop the Event. Never raises a KubeError."""
         note = replace(note, message=note.message[:MAX_MESSAGE_LENGTH])
         key, message = self._aggregate(note)
-        if not self._is_allowed(note.involved_object):
+        if not self._is_allowed(note):
             return
         log.info("%s: %s", note.reason, message, object=note.involved_object)
         try:
@@ -147,6 +156,8 @@ class EventRecorder:
     def _aggregate(self, note: EventNote) -> tuple[EventNote, str]:
         """What identifies the Event to count on, and the message to write."""
         key = (note.involved_object, note.uid, note.reason, note.type)
+        if note.final:
+            return note, note.message
         now = self._clock.monotonic()
         similar = self._similar.setdefault(key, _Similar(now))
         if now - similar.last > SIMILAR_INTERVAL:
@@ -159,17 +170,33 @@ class EventRecorder:
             return note, note.message
         return replace(note, message=COMBINED), f"{COMBINED}{note.message}"
 
-    def _is_allowed(self, involved_object: ObjectRef) -> bool:
+    def _is_allowed(self, note: EventNote) -> bool:
         now = self._clock.monotonic()
-        bucket = self._buckets.setdefault(involved_object, _TokenBucket(now, self._burst))
+        key = (note.involved_object, note.uid, note.reason if note.final else "")
+        bucket = self._buckets.setdefault(key, _TokenBucket(now, self._burst))
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.last) / self._refill)
         bucket.last = now
-        self._buckets.move_to_end(involved_object)
+        self._buckets.move_to_end(key)
         _bound(self._buckets, now, max(REMEMBERED, self._burst * self._refill))
         if bucket.tokens < 1:
+            self._log_first_drop(note, bucket)
             return False
         bucket.tokens -= 1
         return True
+
+    def _log_first_drop(self, note: EventNote, bucket: _TokenBucket) -> None:
+        if bucket.has_dropped:
+            return
+        bucket.has_dropped = True
+        log.warning(
+            "Event %s not written: %s; no more than %d at once and one every %d s are written about an object, "
+            "and the others are dropped without a further log line",
+            note.reason,
+            note.message,
+            self._burst,
+            self._refill.total_seconds(),
+            object=note.involved_object,
+        )
 
     async def _create_or_count(self, key: EventNote, message: str) -> None:
         now = format_time(self._clock.now())

@@ -16,9 +16,10 @@ from tests.unit.cli.conftest import MANIFEST
 
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.app import check
-from windrow.cli import exit_codes, main
+from windrow.cli import exit_codes, main, wait
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.plan import actions
 from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object, uid_of
 from windrow.kubernetes.requests import Reply
@@ -693,18 +694,25 @@ def test_delete_returns_when_the_cluster_is_gone(windrow: Windrow, orchard: Mana
     assert windrow("status", "orchard").code == exit_codes.NOT_FOUND
 
 
-def test_delete_says_what_was_left_because_it_may_be_another_s(windrow: Windrow, orchard: Manager):
+@pytest.mark.parametrize("reason", ["KeepLoadBalancers", "KeepVMs", "KeepClaims", "KeepVolumes"])
+def test_delete_says_what_was_left(windrow: Windrow, orchard: Manager, reason: str):
     cluster = orchard.do(lambda api: api.get(ORCHARD))
     about = {"kind": "Cluster", "namespace": "fleet-default", "name": "orchard", "uid": uid_of(cluster)}
     told = "load balancer default/orchard-web stays on Harvester: it may be another's"
     raw = new_object(EVENT, "orchard.1", "fleet-default", involvedObject=about, message=told)
-    orchard.do(lambda api: api.create(EVENT, raw | {"reason": "KeepLoadBalancers", "type": "Warning"}))
+    orchard.do(lambda api: api.create(EVENT, raw | {"reason": reason, "type": "Warning"}))
 
     answer = windrow("delete", "orchard", "--yes")
 
     assert answer.code == exit_codes.OK
     assert "default/orchard-web stays on Harvester" in " ".join(answer.err.split())
     assert "except for those" in answer.out
+
+
+def test_delete_names_every_kind_of_thing_that_a_cluster_leaves() -> None:
+    reasons = {one.reason for one in vars(actions).values() if hasattr(one, "reason")}
+
+    assert {reason for reason in reasons if reason.startswith("Keep")} == wait.KEPT_REASONS
 
 
 class Typist(io.StringIO):

@@ -84,6 +84,52 @@ def test_one_object_cannot_flood_the_cluster():
     assert (names.count("w1"), names.count("w2")) == (25, 1)
 
 
+def test_an_object_of_the_name_of_another_has_a_budget_of_its_own():
+    async def story(recorder):
+        for uid in ("uid-1", "uid-2"):
+            for number in range(30):
+                await recorder.write(EventNote(NODE.ref("w1"), uid, f"Failed{number}", "again"))
+
+    uids = [event["involvedObject"]["uid"] for event in events_after(story)]
+
+    assert (uids.count("uid-1"), uids.count("uid-2")) == (25, 25)
+
+
+def test_final_events_are_written_whatever_was_said_before_and_each_with_its_message():
+    async def story(recorder):
+        for number in range(100):
+            await recorder.write(EventNote(NODE.ref("w1"), "uid-1", f"Failed{number}", "again"))
+        for reason in ("Keep", "Delete"):
+            for number in range(30):
+                await recorder.write(
+                    EventNote(NODE.ref("w1"), "uid-1", reason, f"number {number}", final=True)
+                )
+
+    written = events_after(story)
+
+    for reason in ("Keep", "Delete"):
+        messages = [event["message"] for event in written if event["reason"] == reason]
+        assert sorted(messages) == sorted(f"number {number}" for number in range(25))
+
+
+def test_the_first_event_of_an_object_that_is_dropped_is_logged(caplog: pytest.LogCaptureFixture):
+    async def story(recorder):
+        for name in ("w1", "w2"):
+            for number in range(28):
+                await recorder.write(EventNote(NODE.ref(name), "uid", f"Failed{number}", "again"))
+        await asyncio.sleep(301)  # one more is allowed by now
+        for number in range(28):
+            await recorder.write(EventNote(NODE.ref("w1"), "uid", f"Failed{number}", "again"))
+
+    with caplog.at_level("WARNING", "windrow.client.events"):
+        events_after(story)
+
+    assert [message.partition(";")[0] for message in caplog.messages] == [
+        "Event Failed25 not written: again",
+        "Event Failed25 not written: again",
+    ]
+
+
 def test_events_that_differ_in_their_message_only_are_combined_from_the_tenth_on():
     async def story(recorder):
         for number in range(15):

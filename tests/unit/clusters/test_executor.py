@@ -217,6 +217,22 @@ def test_equal_actions_on_the_cluster_are_one_event_and_bounded_too() -> None:
     on_a_site(story)
 
 
+def test_what_a_cluster_leaves_is_reported_after_any_number_of_events() -> None:
+    """KeepVolumes of a retained claim was dropped when 25 events, many of them of machines, were before it."""
+
+    async def story(site: Site) -> None:
+        for number in range(40):
+            assert await site.execute(do.DeleteServiceAccount(f"attempt {number}")) == {}
+        await site.execute(do.KeepVolumes("they are retained"), do.KeepClaims("a VM uses them"))
+        written = [message for _, message in await site.events()]
+        assert "Kept volumes of Cluster fleet-default/prod on Harvester: they are retained" in written, (
+            written
+        )
+        assert any(message.startswith("Kept PersistentVolumeClaims") for message in written)
+
+    on_a_site(story)
+
+
 def test_a_lease_that_is_lost_stops_the_next_action_and_is_no_failure() -> None:
     async def story(site: Site) -> None:
         assert await site.execute(delete_vm("w1"), delete_vm("w1"), delete_vm("w1")) == {}

@@ -4,6 +4,10 @@ created for it.
 At a terminal it asks for confirmation; elsewhere it needs --yes. It waits until all of them are gone and prints what
 it waits for; --no-wait returns at once.
 
+Volumes of the cluster's PersistentVolumes are deleted on Harvester where their reclaim policy is Delete. They stay where
+it is Retain, and where the cluster's API did not answer or another VM uses them; snapshots and backups of volumes always
+stay. At the end it names what stays, but for snapshots and backups.
+
 Examples:
   windrow delete prod
   windrow delete fleet-default/prod --yes --no-wait

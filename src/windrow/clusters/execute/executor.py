@@ -240,12 +240,13 @@ class Executor:
     async def _record_cluster_events(self, executed: list[Action], state: ClusterState) -> None:
         """One event for equal actions: 57 machines of a pool are not 57 events."""
         counts = Counter(
-            (action.reason, action.message(state.cluster, None), action.event)
+            (action.reason, action.message(state.cluster, None), action.event, action.final)
             for action in executed
             if action.done
         )
-        for (reason, message, type_), count in counts.items():
-            await self._record(state, reason, message if count == 1 else f"{message} ({count} times)", type_)
+        for (reason, message, type_, final), count in counts.items():
+            times = "" if count == 1 else f" ({count} times)"
+            await self._record(state, reason, f"{message}{times}", type_, final=final)
 
     async def _record_machine_event(self, action: Action, state: ClusterState) -> None:
         machine = find_machine(action.subject, state)
@@ -303,10 +304,16 @@ class Executor:
         await self._record(state, f"{prefix}{now.reason}", now.message, "Warning")
 
     async def _record(
-        self, about: ClusterState | MachineState, reason: str, message: str, type_: EventType
+        self,
+        about: ClusterState | MachineState,
+        reason: str,
+        message: str,
+        type_: EventType,
+        *,
+        final: bool = False,
     ) -> None:
         if isinstance(about, ClusterState):
             ref, uid = cluster_ref(about), about.cluster.uid
         else:
             ref, uid = about.record.ref, about.record.object_uid
-        await self._events.write(EventNote(ref, uid, reason, message[:1024], type_))
+        await self._events.write(EventNote(ref, uid, reason, message[:1024], type_, final))

@@ -30,7 +30,8 @@ class _Action:
 
     `reason` is that of the event, part of the API: it never follows the class name. `done` begins the message of the
     event, as a format string of the `action`, its `cluster` and its `machine`; without it there is no event.
-    `on_cluster` says whether the event of an action on a Machine is also recorded on the Cluster.
+    `on_cluster` says whether the event of an action on a Machine is also recorded on the Cluster; `final` whether that of
+    an action on a Cluster is one of the last, which many events before it must not keep from being written.
     """
 
     because: str
@@ -38,11 +39,17 @@ class _Action:
     done: ClassVar[str]
     event: ClassVar[EventType]
     on_cluster: ClassVar[bool]
+    final: ClassVar[bool]
 
     def __init_subclass__(
-        cls, reason: str = "", done: str = "", event: EventType = "Normal", on_cluster: bool = False
+        cls,
+        reason: str = "",
+        done: str = "",
+        event: EventType = "Normal",
+        on_cluster: bool = False,
+        final: bool = False,
     ) -> None:
-        cls.reason, cls.done, cls.event, cls.on_cluster = reason, done, event, on_cluster
+        cls.reason, cls.done, cls.event, cls.on_cluster, cls.final = reason, done, event, on_cluster, final
 
     @property
     def subject(self) -> str:
@@ -247,7 +254,7 @@ class DeleteServiceAccount(
 
 @dataclass(frozen=True)
 class DeleteLoadBalancers(
-    _Action, reason="DeleteLoadBalancers", done="Deleted LoadBalancers of {cluster} on Harvester"
+    _Action, reason="DeleteLoadBalancers", done="Deleted LoadBalancers of {cluster} on Harvester", final=True
 ):
     """Delete LoadBalancers on Harvester that services of the guest cluster had created, each with its uid."""
 
@@ -256,14 +263,22 @@ class DeleteLoadBalancers(
 
 @dataclass(frozen=True)
 class KeepLoadBalancers(
-    _Action, reason="KeepLoadBalancers", done="Kept LoadBalancers of {cluster} on Harvester", event="Warning"
+    _Action,
+    reason="KeepLoadBalancers",
+    done="Kept LoadBalancers of {cluster} on Harvester",
+    event="Warning",
+    final=True,
 ):
     """Report which LoadBalancers stay on Harvester although they carry the cluster's name."""
 
 
 @dataclass(frozen=True)
 class KeepVMs(
-    _Action, reason="KeepVMs", done="Kept VirtualMachines of {cluster} on Harvester", event="Warning"
+    _Action,
+    reason="KeepVMs",
+    done="Kept VirtualMachines of {cluster} on Harvester",
+    event="Warning",
+    final=True,
 ):
     """Report which VMs stay on Harvester with their disks although they carry the Cluster's uid."""
 
@@ -274,13 +289,18 @@ class KeepClaims(
     reason="KeepClaims",
     done="Kept PersistentVolumeClaims of {cluster} on Harvester",
     event="Warning",
+    final=True,
 ):
     """Report which disks stay on Harvester although they carry the Cluster's uid."""
 
 
 @dataclass(frozen=True)
 class DeleteUnrecordedVMs(
-    _Action, reason="DeleteUnrecordedVMs", done="Deleted unrecorded VMs of {cluster}", event="Warning"
+    _Action,
+    reason="DeleteUnrecordedVMs",
+    done="Deleted unrecorded VMs of {cluster}",
+    event="Warning",
+    final=True,
 ):
     """Delete VMs on Harvester that carry the uid of the deleted Cluster and that no Machine records."""
 
@@ -289,7 +309,11 @@ class DeleteUnrecordedVMs(
 
 @dataclass(frozen=True)
 class DeleteUnrecordedClaims(
-    _Action, reason="DeleteUnrecordedClaims", done="Deleted unrecorded disks of {cluster}", event="Warning"
+    _Action,
+    reason="DeleteUnrecordedClaims",
+    done="Deleted unrecorded disks of {cluster}",
+    event="Warning",
+    final=True,
 ):
     """Delete PersistentVolumeClaims on Harvester that were made for machines of the deleted Cluster that nothing records."""
 
@@ -304,24 +328,26 @@ class RecordVolumes(_Action, reason="RecordVolumes"):
 
 
 @dataclass(frozen=True)
-class DeleteVolumes(_Action, reason="DeleteVolumes", done="Deleted volumes of {cluster} on Harvester"):
+class DeleteVolumes(
+    _Action, reason="DeleteVolumes", done="Deleted volumes of {cluster} on Harvester", final=True
+):
     """Delete PersistentVolumeClaims on Harvester that are volumes of the deleted guest cluster, each with its uid."""
 
     claims: tuple[VolumeClaim, ...]
 
 
 @dataclass(frozen=True)
-class KeepVolumes(_Action, reason="KeepVolumes", done="Kept volumes of {cluster} on Harvester"):
+class KeepVolumes(_Action, reason="KeepVolumes", done="Kept volumes of {cluster} on Harvester", final=True):
     """Report which volumes stay on Harvester as their reclaim policy says."""
 
 
 @dataclass(frozen=True)
-class DeleteSecrets(_Action, reason="DeleteSecrets", done="Deleted Secrets of {cluster}"):
+class DeleteSecrets(_Action, reason="DeleteSecrets", done="Deleted Secrets of {cluster}", final=True):
     """Delete the Secrets of the cluster."""
 
 
 @dataclass(frozen=True)
-class RemoveFinalizer(_Action, reason="RemoveFinalizer", done="Removed finalizer of {cluster}"):
+class RemoveFinalizer(_Action, reason="RemoveFinalizer", done="Removed finalizer of {cluster}", final=True):
     """Remove Windrow's finalizer from the Cluster."""
 
 
