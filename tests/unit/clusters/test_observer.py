@@ -693,9 +693,21 @@ def test_what_another_harvester_does_not_have_is_no_proof() -> None:
     assert "all pods" not in site.read
 
 
-def test_where_it_is_not_recorded_which_harvester_a_machine_is_on_nothing_is_a_proof() -> None:
+@pytest.mark.parametrize("uid", ["hv", "hv-2"])
+def test_a_machine_without_a_record_of_its_harvester_is_on_that_of_the_cluster(uid: str) -> None:
+    other = replace(kept(driver_config={"WindrowHarvesterUID": uid}), name="beside", uid="uid-beside")
+
+    machines = observe(Harvester(), kept(driver_config=None), other, guest=a_guest()).machines
+
+    (proof,) = (one.shutdown for one in machines if one.name == NAME)
+    assert proof is not None
+    assert proof.is_proven == (uid == "hv")
+
+
+@pytest.mark.parametrize("config", [{"MachineName": NAME, "VMNamespace": "default"}, None])
+def test_where_it_is_not_recorded_which_harvester_a_machine_is_on_nothing_is_a_proof(config: Any) -> None:
     site = Harvester()
-    record = kept(driver_config={"MachineName": NAME, "VMNamespace": "default"})
+    record = kept(driver_config=config)
 
     assert volumes_of(site, record, a_guest())[1] == Shutdown(
         False, "it is not recorded which Harvester it is on"
