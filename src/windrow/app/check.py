@@ -52,6 +52,7 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, objects_at, uid_of
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ObjectRef
 from windrow.machines.port import (
+    HARVESTER,
     InfrastructureUnknown,
     MachineRefused,
     Machines,
@@ -606,6 +607,12 @@ async def _check_credentials(
     for (kind, driver, credential), pools in groups.items():
         label = f"{kind} ({_pools_text(pools)})"
         unchecked.append(label)
+        if kind.lower().startswith(HARVESTER):
+            message = (
+                f"{label} is the machine config of another driver; Harvester's is {HARVESTER_CONFIG.kind}"
+            )
+            hint = f"write {HARVESTER_CONFIG.kind}, unless a NodeDriver has that kind"
+            problems.append(Problem(message, hint, severity="warning"))
         if fields_of is None or not driver or credential in secrets or ":" not in credential:
             continue
         try:

@@ -1172,3 +1172,20 @@ async def test_a_machine_config_of_a_near_name_is_named():
     result, *_ = await check([cluster("workers"), config("nc-wokers")])
 
     assert [one.hint for one in result.errors] == ["did you mean nc-wokers?"]
+
+
+async def test_a_kind_that_only_sounds_like_harvesters_is_told():
+    documents = of_another_driver()
+    documents[0]["spec"]["rkeConfig"]["machinePools"][0]["machineConfigRef"]["kind"] = (
+        "HarvesterMachineConfig"
+    )
+    documents[1]["kind"] = "HarvesterMachineConfig"
+
+    (problem,) = (await result_of(*documents)).problems
+
+    assert problem.severity == "warning"
+    assert (
+        problem.message
+        == "HarvesterMachineConfig (pool w) is the machine config of another driver; Harvester's is HarvesterConfig"
+    )
+    assert problem.hint == "write HarvesterConfig, unless a NodeDriver has that kind"
