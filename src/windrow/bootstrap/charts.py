@@ -120,7 +120,8 @@ def check_cluster_name(spec: BootstrapSpec) -> list[str]:
         return []
     return [
         f"chartValues give the cloud provider the cluster name {name!r}, but its machines are labelled {spec.cluster!r}, "
-        "so load balancers would stay behind when it is deleted; remove clusterName from chartValues"
+        "so Windrow's cloud provider initializes none of its Nodes, and load balancers that Harvester's makes stay behind "
+        "when it is deleted; remove clusterName from chartValues"
     ]
 
 
