@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from windrow.core.formats.json import dumps
+from windrow.harvester.identity import IDENTITY
+from windrow.harvester.problems import Problem
+from windrow.kubernetes import requests
 from windrow.kubernetes.errors import NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.machines.harvester.connections import Connections
-from windrow.machines.port import InfrastructureUnknown
+from windrow.machines.port import InfrastructureUnknown, MachineRefused
+from windrow.nodedriver.effects import Call
+from windrow.nodedriver.errors import Busy, Refused
 
 
 class FakeHarvester:
@@ -144,3 +149,59 @@ async def test_a_failed_connection_is_reported_with_a_hint(error: Exception) -> 
     with pytest.raises(InfrastructureUnknown, match="ns/cc") as unknown:
         await Connections(FakeSecret(a_kubeconfig()), connect).get("ns:cc")
     assert unknown.value.hint
+
+
+async def test_a_failure_that_is_told_in_the_words_of_the_port_is_passed_on() -> None:
+    unknown = InfrastructureUnknown("the manager stops", "the next one does it")
+    with pytest.raises(InfrastructureUnknown) as raised:
+        await Connections(FakeSecret(unknown), FakeHarvester().connect).get("ns:cc")
+    assert raised.value is unknown
+
+
+async def test_a_retired_connection_is_closed_and_replaced_and_a_later_one_stays() -> None:
+    harvester = FakeHarvester()
+    connections = Connections(FakeSecret(a_kubeconfig()), harvester.connect)
+    first = await connections.get("ns:cc")
+    await connections.retire(first)
+    assert (first.retired.is_set(), harvester.closed) == (True, ["t"])
+    second = await connections.get("ns:cc")
+    assert second is not first
+    await connections.retire(first)
+    assert await connections.get("ns:cc") is second
+    await connections.close()
+    assert second.retired.is_set()
+
+
+async def test_a_credential_that_may_not_read_which_harvester_it_is_does_not_show_that_it_is_the_same() -> (
+    None
+):
+    harvester = FakeHarvester()
+    harvester.reply = Reply(403, b"no")
+    connection = await Connections(FakeSecret(a_kubeconfig(ca="QQ==")), harvester.connect).get("ns:cc")
+    with pytest.raises(
+        InfrastructureUnknown, match="may not get Namespace kube-system at https://harvester:6443"
+    ):
+        await connection.verify_identity("harvester-1")
+
+
+async def test_an_operation_has_its_result_or_an_error_of_the_port() -> None:
+    harvester = FakeHarvester()
+    connection = await Connections(FakeSecret(a_kubeconfig()), harvester.connect).get("ns:cc")
+
+    def operation(error: Exception | None = None) -> Any:
+        raw = yield Call(requests.get(IDENTITY), "read it")
+        if error is not None:
+            raise error
+        return raw["metadata"]["uid"]
+
+    other = FakeHarvester()
+    other.reply = Reply(200, dumps({"metadata": {"name": "kube-system", "uid": "harvester-2"}}))
+    assert await connection.run(operation()) == "harvester-1"
+    assert await connection.run(operation(), other.connect(connection.client_config)) == "harvester-2"
+    with pytest.raises(MachineRefused, match="no such image"):
+        await connection.run(operation(Refused(Problem("no such image", "name another"))))
+    with pytest.raises(InfrastructureUnknown, match="has to wait"):
+        await connection.run(operation(Busy("it has to wait", "it is repeated")))
+    harvester.reply = Unreachable("no route")
+    with pytest.raises(InfrastructureUnknown, match="https://harvester:6443"):
+        await connection.run(operation())

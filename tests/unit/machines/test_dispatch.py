@@ -218,3 +218,13 @@ def test_a_machine_that_is_removed_before_it_was_made_counts_no_more_as_begun() 
         assert rig.calls(rig.plugins) == [("ensure", "slow")]
 
     run_driven(story())
+
+
+def test_a_machine_of_an_earlier_run_is_reported_once_it_is_tracked() -> None:
+    async def story() -> None:
+        rig = Rig()
+        assert rig.machines.statuses().get("uid-own") is None
+        rig.machines.track({**initial_driver_config(a_spec("own")), "WindrowVMUID": "vm-1"})
+        assert rig.machines.statuses().get("uid-own") is not None
+
+    run_driven(story())

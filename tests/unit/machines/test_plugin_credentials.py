@@ -56,3 +56,7 @@ async def test_a_credential_may_name_its_other_account_digests() -> None:
     assert not (await keys({"accessToken": "new"})).is_for_account(before.account)
     assert set(after.fields) == {"accessToken"}
     assert set(after.env) == {"NOOP_ACCESS_TOKEN"}
+
+
+async def test_no_representation_of_a_credential_shows_what_it_holds() -> None:
+    assert "s3cret" not in repr(await keys({"accessToken": "s3cret"}))

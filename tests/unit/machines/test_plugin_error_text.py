@@ -117,6 +117,105 @@ def test_an_unreachable_infrastructure_is_unknown_and_names_the_credential(text:
 @pytest.mark.parametrize(
     "text",
     [
+        "connect: connection refused",
+        "read: connection reset by peer",
+        "rpc: connection is shut down",
+        "connect: no route to host",
+        "network is unreachable",
+        "the API cannot be reached",
+        "the API could not be reached",
+        "the endpoint did not answer",
+        "lookup api.example: no such host",
+        "getaddrinfo: Name or service not known",
+        "net/http: TLS handshake timeout",
+        "the request timed out",
+        "context deadline exceeded",
+        "dial tcp 192.0.2.1:443: operation was canceled",
+        "unexpected EOF",
+        "write: broken pipe",
+        "the API is temporarily unavailable",
+        "503 Service Unavailable",
+        "500 Internal Server Error",
+        "Internal error occurred",
+        "the server is currently unable to handle the request",
+        "etcdserver: leader changed",
+        "429 Too Many Requests",
+        "RequestLimitExceeded",
+        "Throttling: it is too much",
+        "API rate limit reached",
+        "SlowDown: please slow down",
+        "too many retries",
+        "502 Bad Gateway",
+    ],
+)
+def test_what_says_that_no_answer_came_leaves_the_state_open(text: str) -> None:
+    unknown = told(text, "Create")
+    assert isinstance(unknown, InfrastructureUnknown)
+    assert "could not reach the infrastructure (credential Secret ns/cc)" in unknown.message
+    assert is_inconclusive(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Unauthorized",
+        "unauthenticated: no token",
+        "Forbidden",
+        "not authorized to perform: RunInstances",
+        "the API does not accept credential x",
+        "Access denied",
+        "AccessDenied",
+        "AuthFailure",
+        "Authentication is needed",
+        "invalid credentials",
+        "Invalid token",
+        "an expired token was sent",
+        "the token expired",
+        "x509: unknown authority",
+        "the certificate is of another host",
+        "the kubeconfig has no context",
+        "status 401",
+        "status 403",
+    ],
+)
+def test_what_says_that_the_credential_is_wrong_leaves_the_state_open(text: str) -> None:
+    unknown = told(text, "Create")
+    assert isinstance(unknown, InfrastructureUnknown)
+    assert "credential Secret ns/cc was rejected (driver noop)" in unknown.message
+    assert is_inconclusive(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "denied the request: x is forbidden",
+        "Forbidden: exceeded quota: compute",
+        "Forbidden: Quota exceeded for cores",
+        "Forbidden. QuotaExceeded",
+        "exceeded quota: the timeout of the webhook",
+    ],
+)
+def test_a_quota_or_an_admission_is_no_matter_of_the_credential(text: str) -> None:
+    assert isinstance(told(text, "Create"), MachineRefused)
+
+
+@pytest.mark.parametrize(
+    "method", ["SetConfigFromFlags", "PreCreateCheck", "Create", "WindrowReplaceUserData"]
+)
+def test_only_calls_that_validate_refuse_a_machine_and_give_the_driver_s_own_hint(method: str) -> None:
+    refused = told("size 1401 is too large; take less", method)
+    assert isinstance(refused, MachineRefused)
+    assert [(one.message, one.hint) for one in refused.problems] == [
+        ("driver noop refuses m-1: size 1401 is too large", "take less")
+    ]
+    unknown = told("size 1401 is too large; take less", "Start")
+    assert isinstance(unknown, InfrastructureUnknown)
+    assert unknown.message.startswith("Start of m-1 by driver noop failed")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "must specify harvester image name",
         'virtualmachineimages.harvesterhci.io "x" not found',
         'admission webhook "v.kubevirt.io" denied the request: bus is forbidden',

@@ -78,7 +78,53 @@ def test_all_problems_are_reported_together() -> None:
 
 def test_fields_of_kubernetes_and_rancher_are_no_options() -> None:
     fields = {"metadata": {}, "kind": "Cloud9Config", "common": {"labels": {}}, "region": None, "spot": ""}
-    assert planned(**fields)[1] == []
+    values, problems = planned(**fields)
+    assert problems == []
+    assert (values["cloud9-region"], values["cloud9-spot"]) == ("north", False)
+
+
+def test_a_driver_gets_the_flags_that_rancher_machine_s_own_command_has() -> None:
+    own = {flag.name for flag in FLAGS}
+    assert {name: value for name, value in planned()[0].items() if name not in own} == {
+        "driver": "cloud9",
+        "engine-install-url": "https://get.docker.com",
+        "engine-storage-driver": "",
+        "swarm": False,
+        "swarm-image": "swarm:latest",
+        "swarm-master": False,
+        "swarm-discovery": "",
+        "swarm-strategy": "spread",
+        "swarm-host": "tcp://0.0.0.0:3376",
+        "swarm-addr": "",
+        "swarm-experimental": False,
+        "custom-install-script": "",
+        "hostname-override": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("tags", "read"),
+    [
+        ("x", ["x"]),
+        (["x", 2], ["x", "2"]),
+        ([], []),
+        ({"a": 1}, None),
+        ([{"a": 1}], None),
+        (["x", None], None),
+    ],
+)
+def test_a_list_of_text_may_be_one_text_and_has_numbers_as_text(tags: Any, read: list[str] | None) -> None:
+    values, problems = planned(tags=tags)
+    assert values["cloud9-tags"] == (read if read is not None else ["a"])
+    assert [problem.field for problem in problems] == ([] if read is not None else ["tags"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "true"), (False, "false"), (2, "2"), (1.5, "1.5"), (["a"], '["a"]'), ({"b": None}, '{"b":null}')],
+)
+def test_text_is_made_of_any_value(value: Any, text: str) -> None:
+    assert planned(region=value)[0]["cloud9-region"] == text
 
 
 def test_nothing_but_the_credential_sets_its_fields() -> None:

@@ -20,7 +20,7 @@ from windrow.machines.plugin.operations import PluginOperations
 from windrow.machines.plugin.poller import PollIntervals, StatusPoller
 from windrow.machines.plugin.process.client import PluginUnusable, Timeouts
 from windrow.machines.plugin.tracked_machine import PendingOperation, load_tracked_machine
-from windrow.machines.port import InfrastructureUnknown, Power
+from windrow.machines.port import InfrastructureUnknown, Power, initial_driver_config
 from windrow.machines.status_store import StatusStore
 
 CREDENTIAL = ResolvedCredential("ns:cc", {}, {})
@@ -72,6 +72,24 @@ async def test_an_operation_waits_for_a_host_that_does_not_run_yet_or_no_more(tm
     async with running(rig.machines):
         await asyncio.sleep(0)
     assert await waits()
+
+
+def test_a_machine_that_this_host_has_begun_is_told_with_the_uid_that_its_driver_never_reports(
+    tmp_path: Path,
+) -> None:
+    machines = Rig(tmp_path).machines
+    config = initial_driver_config(a_spec())
+    machine = load_tracked_machine(tmp_path / "state", config)
+    assert machines.find_begun(config) is None
+    machine.save({**config, "InstanceId": "i-0"})  # planned
+    assert machines.find_begun(config) is None
+
+    machine.save({**config, "InstanceId": "i-0"}, create_started=True)
+    assert machines.find_begun(config) == {**config, "InstanceId": "i-0", "WindrowVMUID": "noop:uid-1"}
+    machine.save({**config, "WindrowClaims": ["c"]})  # by our own program
+    assert machines.find_begun(config) is None
+    machine.save({**config, "WindrowClaims": ["c"], "WindrowVMUID": "vm-1"})
+    assert machines.find_begun(config) == {**config, "WindrowClaims": ["c"], "WindrowVMUID": "vm-1"}
 
 
 SLOW = """

@@ -270,3 +270,15 @@ def test_no_configuration_keeps_a_long_secret_in_its_values(config: dict[str, An
     assert {key: restored[key] for key in ("Key", "In", "B")} == {
         key: config[key] for key in ("Key", "In", "B")
     }
+
+
+def test_a_document_of_forty_letters_may_hold_a_secret_and_a_shorter_one_cannot() -> None:
+    forty = "#cloud-config\nruncmd: [install -t s3cret]"
+    assert len(forty) == 41
+    for document, is_removed in ((forty[:40], True), (forty[:39], False)):
+        sanitized = of_a_document(document).sanitize({"UserData": document})
+        assert (sanitized["UserData"] != document) is is_removed
+
+
+def test_a_configuration_gets_no_key_that_it_did_not_have() -> None:
+    assert a_sanitizer("harvester").sanitize({"MachineName": "m"}) == {"MachineName": "m"}

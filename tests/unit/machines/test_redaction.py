@@ -116,3 +116,12 @@ def test_of_a_secret_that_is_cut_off_nothing_shows(kept: int) -> None:
 
 def test_a_cut_behind_a_secret_that_overlaps_another_leaves_neither() -> None:
     assert Redactor(["one-two-three", "three-four-five"]).redact_truncated("x one-two-three-fo") == "x …"
+
+
+def test_of_two_secrets_the_longer_is_hidden_whole() -> None:
+    assert Redactor(["abcdef", "abcdef-ghijkl"])("abcdef-ghijkl abcdef") == "… …"
+
+
+def test_a_beginning_of_a_secret_in_the_middle_of_a_text_is_not_its_end() -> None:
+    assert Redactor(["s3cret-long"]).redact_truncated("it: s3cr- and s3cre") == "it: s3cr- and …"
+    assert Redactor(["s3cret-long"]).redact_truncated("it: s3cr- and more") == "it: s3cr- and more"

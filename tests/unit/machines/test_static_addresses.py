@@ -139,3 +139,8 @@ def test_machines_without_dhcp_are_warned_of_where_no_entry_has_a_gateway_or_nam
         one.field for one in find_pool_problems({"networkInfo": CARDS, "addressPools": [bare, storage]})
     ]
     assert fields == ["addressPools[0].gateway", "addressPools[0].nameservers"]
+
+
+@pytest.mark.parametrize("pools", [None, [], "vlan-50", [None], [{}]])
+def test_without_a_named_network_there_is_nothing_to_find_between_pools_and_cards(pools: Any) -> None:
+    assert find_pool_problems({"networkInfo": CARDS, "addressPools": pools}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -124,6 +125,8 @@ def test_waiting_for_an_address_is_given_up_by_what_the_vm_tells(
         ([(REF, None)], True),
         ([], "no event has come yet"),
         ([(REF, a_vm("Stopped"))], True),
+        # The last event of the instance is not here yet.
+        ([(REF, a_vm("Stopped")), (VMI_REF, a_vmi("Running"))], True),
         ([(REF, a_vm("Stopped", created=True))], "its instance is still there"),
         ([(REF, a_vm("Running"))], "its instance is still there"),
         ([(REF, a_vm("Stopped", stateChangeRequests=[{"action": "Start"}]))], "it is starting"),
@@ -156,11 +159,19 @@ def test_its_instance_is_read_soon_where_the_vm_says_that_it_is_stopped_already(
     assert read_after(a_vm("Stopping", created=True)) == 15
 
 
-def test_the_end_of_a_stop_is_watched_at_the_vm_and_its_instance_can_be_read() -> None:
-    effect = next(wait_for_stopped(REF))
+def test_a_start_is_watched_at_the_instance_and_a_stop_at_the_vm_and_the_other_can_be_read() -> None:
+    """For as long as the Go driver waits."""
+    start, stop, removal = (
+        next(wait_for_address(REF)),
+        next(wait_for_stopped(REF)),
+        next(wait_for_removal(REF)),
+    )
 
-    assert isinstance(effect, WaitFor)
-    assert effect.refs == (REF, VMI_REF)
+    assert isinstance(start, WaitFor)
+    assert isinstance(stop, WaitFor)
+    assert isinstance(removal, WaitFor)
+    assert (start.refs, stop.refs, removal.refs) == ((VMI_REF, REF), (REF, VMI_REF), (REF,))
+    assert {start.within, stop.within, removal.within} == {timedelta(minutes=10)}
 
 
 # -- a removal

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from windrow.harvester.identity import owner_annotations
 from windrow.harvester.vms import HostDevice, Nic
+from windrow.harvester.volumes import LONGHORN, ClaimModes
 from windrow.nodedriver.affinity import find_unknown_keys
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DeviceSpec, DiskSpec, NicSpec
@@ -75,7 +77,32 @@ def test_user_data_is_always_in_the_secret_and_network_data_only_when_long() -> 
     assert (short.user_data_in_secret, short.network_data_in_secret) == (True, False)
     assert short.network_data == "version: 2\n"
     long = plan_vm(replace(BASE, network_data="#" * 2049), CLASSES).cloud_init
-    assert (long.network_data_in_secret, long.network_data) == (True, "")
+    assert (long.user_data_in_secret, long.network_data_in_secret, long.network_data) == (True, True, "")
+
+
+def test_each_field_of_the_machine_config_is_that_of_the_vm() -> None:
+    asked = replace(
+        BASE,
+        cpu=6,
+        memory_size="12Gi",
+        cpu_model="host-passthrough",
+        enable_efi=True,
+        enable_secure_boot=True,
+        enable_tpm=True,
+    )
+    plan = plan_vm(asked, CLASSES, vgpus_in="gpus")
+    assert (plan.name, plan.namespace, plan.guest_cluster) == ("c1-pool1-abcde-fghij", "ns1", "c1")
+    assert plan.owner_annotations == owner_annotations("cluster-1", "m-1")
+    assert (plan.cores, plan.memory, plan.cpu_model) == (6, "12Gi", "host-passthrough")
+    assert (plan.efi, plan.secure_boot, plan.tpm, plan.devices_in) == (True, True, True, "gpus")
+    bare = plan_vm(BASE, CLASSES)
+    assert (bare.efi, bare.secure_boot, bare.tpm, bare.devices_in) == (False, False, False, "hostDevices")
+
+
+def test_a_disk_is_claimed_as_its_class_allows_and_else_as_longhorn_s() -> None:
+    once = ClaimModes("ReadWriteOnce", "Filesystem")
+    root, data = plan_vm(BASE, CLASSES, {"longhorn": once}).disks
+    assert (root.modes, data.modes) == (LONGHORN, once)
 
 
 def test_the_claims_are_known_before_anything_is_made() -> None:

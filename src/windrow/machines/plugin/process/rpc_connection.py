@@ -29,7 +29,7 @@ class RpcConnection(asyncio.Protocol):
         self._lost_reason = ""
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._last_heartbeat: asyncio.Future[Response] | None = None
-        self._last_answered = 0.0
+        self._last_answered: float  # known once heartbeats are sent
         self._may_run: Callable[[], bool] = lambda: True
 
     def call(self, method: str, argument: Type, value: Any) -> asyncio.Future[Response]:
