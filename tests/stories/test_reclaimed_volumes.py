@@ -11,7 +11,7 @@ from tests.stories.test_cluster_life import Story, a_story, check_story
 from tests.support.clock import run_driven
 
 from windrow.client.client import Client
-from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.names import REPLACE_NOW, SKIP_CLEANUP
 from windrow.emulator import kinds
 from windrow.harvester.names import REMOVED_CLAIMS
@@ -27,7 +27,10 @@ def pvc(number: int) -> str:
     return f"pvc-6f7c7c8e-0b3f-4b5e-9a43-{number:012}"
 
 
-ATTACHED, DETACHED, RETAINED, STATIC, MARKED = map(pvc, range(1, 6))
+ATTACHED, DETACHED, RETAINED, STATIC, MARKED, MADE_BY_GO, COPIED = map(pvc, range(1, 8))
+BACKUP = "admin-backup-disk"
+KEPT = sorted([RETAINED, STATIC, MARKED, MADE_BY_GO, COPIED, BACKUP])
+ALL = sorted([ATTACHED, DETACHED, *KEPT])
 
 
 async def make_claim(host: Client, name: str, guest_uid: str = "") -> None:
@@ -70,17 +73,19 @@ async def plug(host: Client, vm: str, claim: str) -> None:
 
 
 async def with_volumes(it: Story) -> Client:
-    """Five claims: two to delete, one of them plugged into a machine; one to retain, plugged in too; one of a volume that was
-    made by hand; one of which the guest says nothing."""
+    """Claims: two to delete, one of them plugged into a machine; one to retain, plugged in too; one of a volume that was
+    made by hand; one of which the guest says nothing. And three that the guest says are to be deleted: one of the Go driver, one
+    of another guest in the namespace, and a disk that no driver made."""
     machines = await it.stage.wait_for_settled()
     guest, host = await it.stage.guest_client(), it.sim.harvester_client
     guest_uid = (await guest.get(SERVICE.ref("kubernetes", "default")))["metadata"]["uid"]
-    for name in (ATTACHED, RETAINED):
+    for name in (RETAINED, MADE_BY_GO, BACKUP):
         await make_claim(host, name)
-    for name in (DETACHED, STATIC, MARKED):
+    for name in (ATTACHED, DETACHED, STATIC, MARKED):
         await make_claim(host, name, guest_uid)
-    await make_volume(guest, ATTACHED)
-    await make_volume(guest, DETACHED)
+    await make_claim(host, COPIED, "6f7c7c8e-0000-0000-0000-000000000000")
+    for name in (ATTACHED, DETACHED, MADE_BY_GO, COPIED, BACKUP):
+        await make_volume(guest, name)
     await make_volume(guest, RETAINED, "Retain")
     await make_volume(guest, "by-hand", handle=STATIC, provisioned=False)
     for name in (ATTACHED, RETAINED):
@@ -109,7 +114,7 @@ def test_a_deleted_cluster_deletes_the_volumes_whose_policy_is_delete_and_keeps_
         async with one_machine() as it:
             host = await with_volumes(it)
             await delete(it)
-            assert await claims_left(host) == [RETAINED, STATIC, MARKED]
+            assert await claims_left(host) == KEPT
             return it.transcript
 
     check_story("delete-cluster-with-volumes", story)
@@ -136,8 +141,10 @@ def test_rancher_s_annotation_keeps_all_volumes() -> None:
 
     left, told = outcome(opt_out)
 
-    assert left == [ATTACHED, DETACHED, RETAINED, STATIC, MARKED]
-    assert "skipHarvesterMachineProvisionCleanup keeps all volumes" in told[-1]
+    assert left == ALL
+    assert any(
+        "skipHarvesterMachineProvisionCleanup keeps all volumes" in line and ATTACHED in line for line in told
+    )
 
 
 def test_a_cluster_whose_api_does_not_answer_keeps_its_volumes_and_names_those_that_are_marked() -> None:
@@ -153,10 +160,28 @@ def test_a_cluster_whose_api_does_not_answer_keeps_its_volumes_and_names_those_t
 
     left, told = outcome(stop_servers)
 
-    assert left == [ATTACHED, DETACHED, RETAINED, STATIC, MARKED]
+    assert left == ALL
     assert any("the guest API server to list PersistentVolumes" in line for line in told)
     assert "the guest did not say that it is to be deleted" in told[-1]
     assert DETACHED in told[-1]
+
+
+def test_a_cluster_whose_guest_has_a_twin_keeps_all_volumes() -> None:
+    """A guest that was started from another's etcd snapshot has that one's uid, and names its volumes as its own."""
+
+    async def restore_elsewhere(it: Story) -> None:
+        management = it.sim.management_client
+        recorded = (await management.get(it.ref))["status"]["guestUID"]
+        twin = await management.create(CLUSTER, new_object(CLUSTER, "twin", it.ref.namespace, spec={}))
+        await management.patch(
+            CLUSTER.ref(name_of(twin), it.ref.namespace), {"status": {"guestUID": recorded}}, "status"
+        )
+        await it.sim.advance(seconds=5)
+
+    left, told = outcome(restore_elsewhere)
+
+    assert left == ALL
+    assert any("Cluster fleet-default/twin has a guest of the same uid" in line for line in told)
 
 
 def test_a_volume_that_another_vm_uses_by_now_is_kept() -> None:
@@ -171,7 +196,7 @@ def test_a_volume_that_another_vm_uses_by_now_is_kept() -> None:
 
     left, told = outcome(use_elsewhere)
 
-    assert left == [DETACHED, RETAINED, STATIC, MARKED]
+    assert left == sorted([DETACHED, *KEPT])
     assert any("VirtualMachine default/rescue uses it" in line for line in told)
 
 
@@ -197,7 +222,7 @@ def test_a_manager_that_is_replaced_meanwhile_deletes_the_same(moment: str) -> N
             await gone(it.sim, it.ref)
             return await claims_left(host)
 
-    assert run_driven(story()) == [RETAINED, STATIC, MARKED]
+    assert run_driven(story()) == KEPT
 
 
 def test_a_pool_that_is_edited_and_a_machine_that_is_replaced_touch_no_volume() -> None:

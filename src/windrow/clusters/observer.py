@@ -69,7 +69,7 @@ from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.endpoint_pools import check_address_pools, check_endpoint
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.sources.guest_volumes import VolumeClaim, read_guest_volumes, read_volume_claims
+from windrow.clusters.sources.guest_volumes import Guest, VolumeClaim, read_guest_volumes, read_volume_claims
 from windrow.clusters.sources.harvester_objects import (
     CREATOR_SELECTOR,
     HarvesterObjects,
@@ -97,7 +97,7 @@ from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
 from windrow.harvester.shutdown import LAUNCHERS, Shutdown, read_shutdown, select_launchers
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import (
     PERSISTENT_VOLUME,
     POD,
@@ -473,7 +473,16 @@ class Observer:
     ) -> tuple[VolumeClaim, ...]:
         recorded = cluster.recorded.volumes
         used = await client.list(VM, namespace) if recorded is not None and recorded.delete else []
-        return read_volume_claims(claims, used, recorded, cluster.recorded.guest_uid)
+        guest = Guest(cluster.recorded.guest_uid, cluster.created, self._find_twin(cluster))
+        return read_volume_claims(claims, used, recorded, guest)
+
+    def _find_twin(self, cluster: Cluster) -> str:
+        """Another Cluster whose guest has the same uid, as it has after a start from the other's etcd snapshot; "" for none."""
+        uid = cluster.recorded.guest_uid
+        for raw in self._context.clusters.values() if uid else ():
+            if uid_of(raw) != cluster.uid and nested(raw, "status", "guestUID") == uid:
+                return f"Cluster {namespace_of(raw)}/{name_of(raw)}"
+        return ""
 
     async def _list_guest_volumes(self, state: ClusterState) -> GuestVolumes | None:
         connection = self._guests.find(state.cluster.uid)

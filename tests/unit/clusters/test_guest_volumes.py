@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +35,9 @@ from windrow.clusters.plan.actions import (
 from windrow.clusters.plan.volumes.reclaim import RECHECK
 from windrow.clusters.sources.guest_volumes import (
     MAX_RECORDED,
+    MAX_RECORDED_BYTES,
+    UNMARKED,
+    Guest,
     VolumeClaim,
     read_guest_volumes,
     read_volume_claims,
@@ -42,6 +47,8 @@ from windrow.clusters.state import GuestState
 DRIVER = "driver.harvesterhci.io"
 SERVERS = a_pool("servers", 1, SERVER)
 FOUND = GuestVolumes(("pvc-1",), ("pvc-2",))
+GUEST = Guest("g", NOON)
+MADE_BY_GO = "pvc-6f7c7c8e-0b3f-4b5e-9a43-000000000001"
 
 
 def a_volume(handle: str, policy: str = "Delete", by: str = DRIVER, driver: str = DRIVER) -> dict[str, Any]:
@@ -88,6 +95,50 @@ def test_a_status_has_room_for_so_many_and_those_to_keep_come_first() -> None:
     assert (len(found.delete), found.retain) == (MAX_RECORDED - 1, ("kept",))
 
 
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "x" * 1000,
+        "Upper",
+        "two words",
+        "../secrets",
+        "a" * 254,
+        "-a",
+        "a..b",
+        {"name": "pvc-1"},
+        ["pvc-1"],
+        7,
+        None,
+    ],
+)
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+def test_a_handle_that_can_be_the_name_of_no_claim_is_not_recorded(handle: Any, policy: str) -> None:
+    volume = a_volume("pvc-1", policy)
+    volume["spec"]["csi"]["volumeHandle"] = handle
+
+    assert read_guest_volumes([volume]) == GuestVolumes()
+
+
+def test_the_record_is_bounded_in_bytes_and_those_to_keep_come_first() -> None:
+    longest = [a_volume(f"{'a.' * 120}{number:05}") for number in range(MAX_RECORDED)]
+
+    found = read_guest_volumes([*longest, a_volume("kept", "Retain")])
+    size = len(json.dumps(render_recorded_volumes(found), separators=(",", ":")))
+
+    assert MAX_RECORDED_BYTES - 300 < size < MAX_RECORDED_BYTES + 100
+    assert found.retain == ("kept",)
+    named_by_a_provisioner = [a_volume(f"pvc-{uuid.UUID(int=number)}") for number in range(MAX_RECORDED)]
+    assert len(read_guest_volumes(named_by_a_provisioner).delete) == MAX_RECORDED
+
+
+def test_a_record_of_volumes_to_keep_that_is_full_has_none_to_delete() -> None:
+    retained = [a_volume(f"k{number:05}", "Retain") for number in range(MAX_RECORDED + 1)]
+
+    found = read_guest_volumes([a_volume("a"), *retained])
+
+    assert (found.delete, len(found.retain)) == ((), MAX_RECORDED)
+
+
 def test_what_is_recorded_is_read_back() -> None:
     assert read_recorded_volumes({"volumes": render_recorded_volumes(FOUND)}) == FOUND
     assert read_recorded_volumes({"volumes": {}}) == GuestVolumes()
@@ -108,6 +159,7 @@ def a_claim(
             "uid": f"uid-{name}",
             "labels": labels,
             "annotations": annotations,
+            "creationTimestamp": "2026-01-01T12:00:00Z",
             **metadata,
         }
     }
@@ -131,7 +183,7 @@ def test_the_claims_that_are_recorded_or_marked_are_the_volumes_of_the_guest() -
         a_claim("stranger"),
     ]
 
-    found = read_volume_claims(claims, [], FOUND, "g")
+    found = read_volume_claims(claims, [], FOUND, GUEST)
 
     assert [(one.name, one.policy) for one in found] == [
         ("marked", ""),
@@ -139,11 +191,11 @@ def test_the_claims_that_are_recorded_or_marked_are_the_volumes_of_the_guest() -
         ("pvc-2", "Retain"),
     ]
     anonymous = a_claim("anonymous", label=True)  # made where the driver could not read which guest it serves
-    assert read_volume_claims([*claims, anonymous], [], None, "") == ()
+    assert read_volume_claims([*claims, anonymous], [], None, Guest("", NOON)) == ()
 
 
 def test_a_disk_of_a_machine_is_no_volume_whatever_the_guest_says_of_it() -> None:
-    assert read_volume_claims([a_claim("pvc-1", machine="m")], [], FOUND, "g") == ()
+    assert read_volume_claims([a_claim("pvc-1", machine="m")], [], FOUND, GUEST) == ()
 
 
 def test_a_claim_is_used_by_the_vms_that_have_it_among_their_volumes_and_do_not_go() -> None:
@@ -153,7 +205,7 @@ def test_a_claim_is_used_by_the_vms_that_have_it_among_their_volumes_and_do_not_
         a_vm("gone", "pvc-2", deletionTimestamp="2026-01-01T12:00:00Z"),
     ]
 
-    first, second = read_volume_claims([a_claim("pvc-1"), a_claim("pvc-2")], vms, FOUND, "")
+    first, second = read_volume_claims([a_claim("pvc-1"), a_claim("pvc-2")], vms, FOUND, GUEST)
 
     assert first.users == ("default/a", "default/b")
     assert second.users == ()
@@ -163,13 +215,72 @@ def test_a_claim_that_goes_is_named_with_what_holds_it() -> None:
     held = a_claim(
         "pvc-1", deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["kubernetes.io/pvc-protection"]
     )
-    (going,) = read_volume_claims([held], [], FOUND, "")
+    (going,) = read_volume_claims([held], [], FOUND, GUEST)
     (there,) = read_volume_claims(
-        [a_claim("pvc-1", finalizers=["kubernetes.io/pvc-protection"])], [], FOUND, ""
+        [a_claim("pvc-1", finalizers=["kubernetes.io/pvc-protection"])], [], FOUND, GUEST
     )
 
     assert str(going) == "PersistentVolumeClaim default/pvc-1 (finalizers: kubernetes.io/pvc-protection)"
     assert str(there) == "PersistentVolumeClaim default/pvc-1"
+
+
+def doubt(raw: dict[str, Any], guest: Guest = GUEST, policy: str = "Delete") -> str:
+    recorded = GuestVolumes(**{policy.lower(): (raw["metadata"]["name"],)})
+    (one,) = read_volume_claims([raw], [], recorded, guest)
+    assert one.policy == policy
+    return one.unproven
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        a_claim("db", guest="g", label=True),
+        a_claim(MADE_BY_GO, guest="g", label=True),
+        a_claim(MADE_BY_GO, guest="g"),  # a person vouches for it
+        a_claim("db", guest="g", label=True, creationTimestamp="2026-01-01T12:00:01Z"),
+    ],
+    ids=["ours", "ours-pvc", "vouched", "younger"],
+)
+def test_the_marks_on_harvester_prove_that_a_claim_was_made_for_this_guest(raw: Any) -> None:
+    assert doubt(raw) == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "guest", "why"),
+    [
+        (a_claim("admin-backup-disk"), GUEST, "no CSI driver made it"),
+        (a_claim("admin-backup-disk", guest="g"), GUEST, "no CSI driver made it"),
+        (a_claim("x", labels={"windrow.io/csi-driver": "other"}), GUEST, "no CSI driver made it"),
+        (a_claim(f"x{MADE_BY_GO}"), GUEST, "no CSI driver made it"),
+        (a_claim(f"{MADE_BY_GO}0"), GUEST, "no CSI driver made it"),
+        (a_claim(MADE_BY_GO), GUEST, UNMARKED),
+        (a_claim("db", label=True), GUEST, UNMARKED),
+        (a_claim("db", guest="h", label=True), GUEST, "another guest cluster had it made"),
+        (a_claim(MADE_BY_GO, guest="h"), GUEST, "another guest cluster had it made"),
+        (
+            a_claim("db", guest="h", label=True),
+            Guest("", NOON),
+            "it is not known which guest cluster this one was",
+        ),
+        (
+            a_claim("db", guest="g", label=True),
+            Guest("g", NOON, "Cluster a/b"),
+            "Cluster a/b has a guest of the same uid, so one is a copy of the other",
+        ),
+        *(
+            (raw, guest, "it is older than the Cluster, so this guest is a copy of the one that had it made")
+            for raw, guest in [
+                (a_claim("db", guest="g", label=True, creationTimestamp="2026-01-01T11:59:59Z"), GUEST),
+                (a_claim("db", guest="g", label=True, creationTimestamp=None), GUEST),
+                (a_claim("db", guest="g", label=True), Guest("g", None)),
+            ]
+        ),
+    ],
+)
+def test_the_word_of_a_guest_alone_proves_nothing(raw: Any, guest: Guest, why: str) -> None:
+    """Its PersistentVolumes may be copies of another cluster's, or be written by its administrator."""
+    assert doubt(raw, guest) == why
+    assert doubt(raw, guest, "Retain") == why
 
 
 # --- before the machines go ------------------------------------------------------------------------------------------
@@ -235,7 +346,7 @@ def ended(*claims: VolumeClaim, **rest: Any) -> Any:
 
 
 def test_a_claim_to_delete_is_deleted_by_name_and_uid_and_waited_for() -> None:
-    marked = claim("pvc-3", guest_uid="g")
+    marked = claim("pvc-3")
 
     plan = ended(claim(), marked)
 
@@ -268,7 +379,8 @@ def test_so_many_are_deleted_at_once() -> None:
     [
         (claim(policy="Retain"), KeepVolumes, "have the reclaim policy Retain, or were made by hand"),
         (claim(policy=""), KeepClaims, "the guest did not say that it is to be deleted"),
-        (claim(guest_uid="h"), KeepClaims, "another guest cluster had it made"),
+        (claim(unproven=UNMARKED), KeepClaims, UNMARKED),
+        (claim(policy="Retain", unproven=UNMARKED), KeepVolumes, "have the reclaim policy Retain"),
         (claim(users=("default/rescue",)), KeepClaims, "VirtualMachine default/rescue uses it"),
     ],
 )
@@ -285,6 +397,43 @@ def test_any_other_is_kept_and_named_with_the_reason_when_the_rest_is_gone(
     assert told.because.endswith("-n default delete persistentvolumeclaims pvc-1")
     assert of_kind(plan, RemoveFinalizer) != []
     assert of_kind(ended(kept, claim("pvc-9")), KeepVolumes, KeepClaims) == []
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain", ""])
+@pytest.mark.parametrize("rest", [{}, {"keeps_volumes": True}], ids=["asked-for", "opted-out"])
+def test_a_claim_that_is_another_s_is_named_without_a_command_to_delete_it(policy: str, rest: Any) -> None:
+    plan = ended(claim(policy=policy, unproven="no CSI driver made it"), **rest)
+
+    assert of_kind(plan, DeleteVolumes, KeepVolumes) == []
+    (told,) = of_kind(plan, KeepClaims)
+    assert told.because.startswith("PersistentVolumeClaim default/pvc-1, since ")
+    assert "kubectl" not in told.because
+    assert rest or told.because.endswith("since no CSI driver made it")
+
+
+def test_a_claim_without_a_mark_is_to_be_deleted_by_hand_once_it_is_known_to_be_no_other_s() -> None:
+    (told,) = of_kind(ended(claim(unproven=UNMARKED)), KeepClaims)
+
+    assert (
+        "; if no other guest has it in a PersistentVolume, delete it by hand, there: kubectl" in told.because
+    )
+
+
+def test_all_that_is_kept_is_named_in_events_of_so_many_and_what_is_beyond_is_counted() -> None:
+    some = [replace(claim(f"pvc-{uuid.UUID(int=number)}"), unproven=UNMARKED) for number in range(13)]
+
+    told = [one.because for one in of_kind(ended(*some), KeepClaims)]
+
+    assert len(told) == 3
+    assert all(sum(one.name in text for text in told) == 1 for one in some)
+    assert all(text.count(" more") == 0 and len(text) < 1024 for text in told)
+    many = of_kind(ended(*(claim(f"pvc-{number}", unproven=UNMARKED) for number in range(50))), KeepClaims)
+    assert len(many) == 9
+    assert many[-1].because == f"2 more PersistentVolumeClaims, since {UNMARKED}"
+    assert (
+        len(of_kind(ended(*(claim(f"p-{number}", unproven=UNMARKED) for number in range(48))), KeepClaims))
+        == 8
+    )
 
 
 def test_an_opted_out_cluster_keeps_also_what_is_recorded_to_be_deleted() -> None:

@@ -1,14 +1,21 @@
 """The volumes of a guest cluster that is deleted: which claims on Harvester are theirs, and what their reclaim policies say.
 
-Only the guest says it, in its PersistentVolumes, and its API ends with its servers. So both lists are recorded before the
-first machine is deleted. A claim that is on neither is kept, since a volume that may hold data is deleted by an order that
-names it, or not at all.
+Only the guest says what is to become of them, in its PersistentVolumes, and its API ends with its servers. So both lists are
+recorded before the first machine is deleted. A claim that is on neither is kept, since a volume that may hold data is
+deleted by an order that names it, or not at all.
+
+What the guest says is no proof that a claim is its own: a client that may write its PersistentVolumes, or copies them there
+from another cluster, can name any claim of the namespace. The proof is on Harvester: our CSI driver marks the claims that it makes
+with the uid of its guest. The Go driver marks nothing, and uids in names tell nothing that the guest could not have written,
+so its claims are never proven.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from windrow.clusters.api.guest_volumes import GuestVolumes
@@ -18,10 +25,12 @@ from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
     is_deleting,
+    is_dns_subdomain,
     labels_of,
     name_of,
     namespace_of,
     nested,
+    time_of,
     uid_of,
 )
 from windrow.kubernetes.resources import PVC, ObjectRef
@@ -30,19 +39,39 @@ from windrow.kubernetes.resources import PVC, ObjectRef
 CSI_DRIVER = "driver.harvesterhci.io"
 MADE_BY_CSI = "windrow.io/csi-driver"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
-# A status has to stay far below the megabyte of an object. Claims beyond it are kept.
+# A status has to stay far below the megabyte of an object. Claims beyond it are kept. 5000 names `pvc-<uid>` fit.
 MAX_RECORDED = 5000
+MAX_RECORDED_BYTES = 256 * 1024
+_QUOTES_AND_COMMA = 3
+
+# What a provisioner names volumes, and the Go driver its claims.
+_PVC_NAME = re.compile(r"pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+UNMARKED = "no mark on it proves for which guest cluster it was made"
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """The guest of a Cluster that is deleted. `uid` is "" where it was never seen."""
+
+    uid: str
+    created: datetime | None
+    # Another Cluster whose guest has the same uid, since one is a copy of the other's etcd; "" for none.
+    twin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaim:
-    """A claim on Harvester that is, or may be, a volume of the guest. `policy` is "" where none is recorded for it."""
+    """A claim on Harvester that is, or may be, a volume of the guest. `policy` is "" where none is recorded for it.
+
+    `unproven` says what the proof lacks that a CSI driver made it for this guest; "" where it is proven.
+    """
 
     namespace: str
     name: str
     uid: str
     policy: str = ""
-    guest_uid: str = ""
+    unproven: str = ""
     users: tuple[str, ...] = ()  # VMs among whose volumes it is
     is_deleting: bool = False
     finalizers: tuple[str, ...] = ()
@@ -58,25 +87,38 @@ class VolumeClaim:
 
 def read_guest_volumes(volumes: Iterable[Mapping[str, Any]]) -> GuestVolumes:
     """What the PersistentVolumes of a guest say. A volume that was not provisioned, but made by hand, is retained: no
-    provisioner would delete it either."""
+    provisioner would delete it either. A handle that can be the name of no claim is that of no volume."""
     delete, retain = set[str](), set[str]()
     for raw in volumes:
         handle = nested(raw, "spec", "csi", "volumeHandle")
-        if nested(raw, "spec", "csi", "driver") != CSI_DRIVER or not handle:
+        if nested(raw, "spec", "csi", "driver") != CSI_DRIVER:
+            continue
+        if not (isinstance(handle, str) and is_dns_subdomain(handle)):
             continue
         is_provisioned = annotations_of(raw).get(PROVISIONED_BY) == CSI_DRIVER
         is_to_go = nested(raw, "spec", "persistentVolumeReclaimPolicy") == "Delete"
-        (delete if is_provisioned and is_to_go else retain).add(str(handle))
+        (delete if is_provisioned and is_to_go else retain).add(handle)
     # One claim of two PersistentVolumes is kept when one of them says so.
-    kept = sorted(retain)[:MAX_RECORDED]
-    return GuestVolumes(tuple(sorted(delete - retain)[: MAX_RECORDED - len(kept)]), tuple(kept))
+    kept, to_go = _take(sorted(retain), sorted(delete - retain))
+    return GuestVolumes(to_go, kept)
+
+
+def _take(first: list[str], then: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """As many of both as a status has room for."""
+    taken, size = 0, 0
+    for name in (*first, *then)[:MAX_RECORDED]:
+        size += len(name) + _QUOTES_AND_COMMA
+        if size > MAX_RECORDED_BYTES:
+            break
+        taken += 1
+    return tuple(first[:taken]), tuple(then[: max(0, taken - len(first))])
 
 
 def read_volume_claims(
     claims: Iterable[Mapping[str, Any]],
     vms: Iterable[Mapping[str, Any]],
     recorded: GuestVolumes | None,
-    guest_uid: str,
+    guest: Guest,
 ) -> tuple[VolumeClaim, ...]:
     """Those of the claims on Harvester that are recorded as volumes of the guest, or marked as its own, with which of `vms` use
     them. A disk of a machine is none."""
@@ -87,8 +129,8 @@ def read_volume_claims(
     for raw in claims:
         if MACHINE_UID in annotations_of(raw):
             continue
-        claim = _read_claim(raw)
-        is_marked = guest_uid != "" and claim.guest_uid == guest_uid and MADE_BY_CSI in labels_of(raw)
+        claim = _read_claim(raw, guest)
+        is_marked = guest.uid != "" and annotations_of(raw).get(GUEST_UID) == guest.uid and _is_ours(raw)
         if is_marked or claim.name in policies:
             used = users.get(claim.name, ())
             found.append(replace(claim, policy=policies.get(claim.name, ""), users=tuple(used)))
@@ -106,12 +148,35 @@ def _users_by_claim(vms: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     return users
 
 
-def _read_claim(raw: Mapping[str, Any]) -> VolumeClaim:
+def _is_ours(raw: Mapping[str, Any]) -> bool:
+    return labels_of(raw).get(MADE_BY_CSI) == CSI_DRIVER
+
+
+def _find_doubt(raw: Mapping[str, Any], guest: Guest) -> str:
+    """What the proof lacks that a CSI driver made the claim for this guest; "" for nothing. Only what is on Harvester counts."""
+    made_for = annotations_of(raw).get(GUEST_UID, "")
+    if not _is_ours(raw) and _PVC_NAME.fullmatch(name_of(raw)) is None:
+        return "no CSI driver made it"
+    if not made_for:
+        return UNMARKED
+    if not guest.uid:
+        return "it is not known which guest cluster this one was"
+    if made_for != guest.uid:
+        return "another guest cluster had it made"
+    if guest.twin:
+        return f"{guest.twin} has a guest of the same uid, so one is a copy of the other"
+    created = time_of(raw, "metadata", "creationTimestamp")
+    if created is None or guest.created is None or created < guest.created:
+        return "it is older than the Cluster, so this guest is a copy of the one that had it made"
+    return ""
+
+
+def _read_claim(raw: Mapping[str, Any], guest: Guest) -> VolumeClaim:
     return VolumeClaim(
         namespace_of(raw),
         name_of(raw),
         uid_of(raw),
-        guest_uid=annotations_of(raw).get(GUEST_UID, ""),
+        unproven=_find_doubt(raw, guest),
         is_deleting=is_deleting(raw),
         finalizers=tuple(finalizers_of(raw)),
     )

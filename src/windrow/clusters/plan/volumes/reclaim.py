@@ -1,18 +1,20 @@
 """Deletion of a cluster's volumes on Harvester, as the reclaim policies of its PersistentVolumes say.
 
 Before the first machine is deleted the guest is asked for them, and the answer is recorded: afterwards it cannot be asked any
-more. When the machines are gone, and nothing of the cluster can write, the claims are deleted that are recorded for it. No
+more. When the machines are gone, and nothing of the cluster can write, the claims are deleted that are recorded for it and
+that are proven, by their marks on Harvester, to be made for this guest: the guest's word alone could name any claim. No
 `removeAllPersistentVolumeClaims` is ever set on a VM: it would delete what is plugged into that VM whatever its policy says,
 and not what is plugged into none.
 
-| The claim                                        | Then                          |
-|--------------------------------------------------|-------------------------------|
-| recorded: Delete                                 | deleted                       |
-| recorded: Delete, used by a VM                   | kept, since it is used        |
-| recorded: Delete, made for another guest cluster | kept                          |
-| recorded: Retain                                 | kept                          |
-| not recorded, marked as this guest's             | kept, with the way to delete it |
-| any other                                        | not touched                   |
+| The claim                                            | Then                            |
+|------------------------------------------------------|---------------------------------|
+| recorded: Delete, marked as this guest's             | deleted                         |
+| recorded: Delete, used by a VM                       | kept, since it is used          |
+| recorded: Delete, without a mark, as the Go driver's | kept, with the way to delete it |
+| recorded: Retain                                     | kept                            |
+| not recorded, marked as this guest's                 | kept, with the way to delete it |
+| recorded, and another guest's, or no CSI driver's    | kept, and no way is shown       |
+| any other                                            | not touched                     |
 
 A cluster whose API does not answer is asked for `ASK_TIMEOUT`; then it is deleted without, and all its volumes are kept.
 """
@@ -23,7 +25,7 @@ from datetime import timedelta
 
 from windrow.clusters.api.names import SKIP_CLEANUP
 from windrow.clusters.plan.actions import DeleteVolumes, KeepClaims, KeepVolumes, PartialPlan, RecordVolumes
-from windrow.clusters.sources.guest_volumes import VolumeClaim
+from windrow.clusters.sources.guest_volumes import UNMARKED, VolumeClaim
 from windrow.clusters.state import ClusterState, unreachable_reason
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
@@ -31,6 +33,9 @@ ASK_TIMEOUT = timedelta(minutes=1)
 RECHECK = timedelta(seconds=5)
 MAX_PER_RECONCILE = 64
 MAX_NAMED = 3
+# Of those that are kept, in one event, and events of one reason: the recorder sends no more, and cuts longer ones.
+MAX_NAMED_KEPT = 6
+MAX_EVENTS = 8
 NEXT_STEP = "the ServiceAccount on Harvester and the Secrets are deleted"
 
 
@@ -85,17 +90,30 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
 
 def plan_kept(state: ClusterState) -> list[KeepVolumes | KeepClaims]:
     """Report which volumes stay on Harvester, and why."""
-    by_reason: dict[str, list[VolumeClaim]] = {}
+    by_reason: dict[tuple[str, bool], list[VolumeClaim]] = {}
     for one in _volumes(state):
         if why := reason_to_keep(one, state):
-            by_reason.setdefault(why, []).append(one)
+            by_reason.setdefault((why, _may_be_own(one)), []).append(one)
     kept: list[KeepVolumes | KeepClaims] = []
-    for why, some in by_reason.items():
-        others = (one.name for one in some[1:MAX_NAMED])
-        by_hand = render_delete(some[0].ref, *others, kubeconfig=ON_HARVESTER)
-        sentence = f"{_listed(some)}, since {why}; to delete by hand, there: {by_hand}"
-        kept.append((KeepVolumes if why == RETAINED else KeepClaims)(sentence))
+    for (why, is_own), some in by_reason.items():
+        action = KeepVolumes if why == RETAINED else KeepClaims
+        for start in range(0, len(some), MAX_NAMED_KEPT)[:MAX_EVENTS]:
+            kept.append(action(_kept_sentence(some[start : start + MAX_NAMED_KEPT], why, is_own)))
+        if (rest := len(some) - MAX_EVENTS * MAX_NAMED_KEPT) > 0:
+            kept.append(action(f"{rest} more PersistentVolumeClaims, since {why}"))
     return kept
+
+
+def _kept_sentence(some: list[VolumeClaim], why: str, is_own: bool) -> str:
+    """A command only for what is the guest's as far as is known: the name of another's disk is not to be pasted."""
+    named = _listed(some, MAX_NAMED_KEPT)
+    if not is_own:
+        return f"{named}, since {why}"
+    others = (one.name for one in some[1:])
+    by_hand = render_delete(some[0].ref, *others, kubeconfig=ON_HARVESTER)
+    if why == UNMARKED:
+        return f"{named}, since {why}; if no other guest has it in a PersistentVolume, delete it by hand, there: {by_hand}"
+    return f"{named}, since {why}; to delete by hand, there: {by_hand}"
 
 
 RETAINED = "their PersistentVolumes have the reclaim policy Retain, or were made by hand"
@@ -103,18 +121,23 @@ RETAINED = "their PersistentVolumes have the reclaim policy Retain, or were made
 
 def reason_to_keep(claim: VolumeClaim, state: ClusterState) -> str:
     """Why the claim is not deleted; "" where it is."""
-    known = state.recorded.guest_uid
     if _is_opted_out(state):
         return f"annotation {SKIP_CLEANUP} keeps all volumes"
+    if not _may_be_own(claim):
+        return claim.unproven
     if claim.policy == "Retain":
         return RETAINED
     if claim.policy != "Delete":
         return "the guest did not say that it is to be deleted"
-    if claim.guest_uid and claim.guest_uid != known:
-        return "another guest cluster had it made"
+    if claim.unproven:
+        return claim.unproven
     if claim.users and not claim.is_deleting:
         return f"VirtualMachine {claim.users[0]} uses it"
     return ""
+
+
+def _may_be_own(claim: VolumeClaim) -> bool:
+    return claim.unproven in ("", UNMARKED)
 
 
 def _volumes(state: ClusterState) -> tuple[VolumeClaim, ...]:
@@ -125,7 +148,7 @@ def _is_opted_out(state: ClusterState) -> bool:
     return state.cluster.keeps_volumes
 
 
-def _listed(some: tuple[VolumeClaim, ...] | list[VolumeClaim]) -> str:
+def _listed(some: tuple[VolumeClaim, ...] | list[VolumeClaim], limit: int = MAX_NAMED) -> str:
     kind = "PersistentVolumeClaim" if len(some) == 1 else "PersistentVolumeClaims"
-    more = f" and {len(some) - MAX_NAMED} more" if len(some) > MAX_NAMED else ""
-    return f"{kind} {', '.join(f'{one.namespace}/{one.name}' for one in some[:MAX_NAMED])}{more}"
+    more = f" and {len(some) - limit} more" if len(some) > limit else ""
+    return f"{kind} {', '.join(f'{one.namespace}/{one.name}' for one in some[:limit])}{more}"
