@@ -512,7 +512,12 @@ def test_a_range_as_large_as_ipv6_has_costs_nothing():
 
 def test_the_record_is_read_as_it_was_written():
     claim = replace(a_claim("fd00:9::7"), gateway="fd00:9::1", nameservers=("fd00:9::53",), uid="")
-    assert read_ip_address(render_ip_address(claim)) == claim
+    raw = render_ip_address(claim)
+    assert read_ip_address(raw) == claim
+    assert raw["metadata"]["annotations"] == {
+        "windrow.io/cluster-uid": "cluster-uid",
+        "windrow.io/machine-uid": "uid-w1",
+    }
     assert claim.name == f"{address_name('hv', NETWORK, 'fd00:9::7')}"
     assert claim.name.endswith("-fd00-0009-0000-0000-0000-0000-0000-0007")
     assert read_ip_address({"metadata": {"name": "x"}, "spec": {"address": "no"}}) is None

@@ -242,3 +242,14 @@ def test_a_key_that_is_many_files_counts_for_each():
     assert [one.message for one in run_driven(story())] == [
         "spec.rkeConfig.machineSelectorFiles: the files have 1000000 bytes together"
     ]
+
+
+def test_without_a_credential_s3_is_as_it_is_written():
+    async def story() -> list[dict[str, Any]]:
+        client = Client(ApiServer(MemoryStore(), LoopClock(), Rng(1)).local())
+        given: list[dict[str, Any]] = [{"snapshotRetention": 3}, {"s3": {"bucket": "b"}}, {"s3": None}]
+        return [await resolve_s3(client.find, "default", etcd, consent) for etcd in given]
+
+    assert run_driven(story()) == [{"snapshotRetention": 3}, {"s3": {"bucket": "b"}}, {"s3": None}]
+    defaults = {"s3credentialConfig-defaultBucket": "theirs"}
+    assert s3_with({**ACCESS, **defaults}, bucket=None)["bucket"] == "theirs"

@@ -1300,3 +1300,64 @@ def test_a_registry_whose_name_is_a_number_is_refused():
     raw = a_raw_cluster(rke={"registries": {"mirrors": {5000: {"endpoint": ["https://m"]}}}})
 
     assert [one.field for one in errors(read(raw))] == ["spec.rkeConfig.registries.mirrors[5000]"]
+
+
+def test_what_a_cluster_says_of_itself_is_read_from_its_metadata():
+    metadata = {
+        "generation": 7,
+        "creationTimestamp": "2026-01-01T12:00:00Z",
+        "deletionTimestamp": "2026-01-01T12:05:00Z",
+        "finalizers": ["windrow.io/cluster"],
+    }
+
+    cluster = read(a_raw_cluster(metadata=metadata)).cluster
+
+    assert (cluster.generation, cluster.has_finalizer) == (7, True)
+    assert (cluster.created, cluster.deletion_timestamp) == (NOON, NOON + timedelta(minutes=5))
+    fresh = read(a_raw_cluster()).cluster
+    assert (fresh.generation, fresh.has_finalizer, fresh.created, fresh.deletion_timestamp) == (
+        0,
+        False,
+        None,
+        None,
+    )
+
+
+def test_a_sample_of_a_pool_has_what_the_cluster_gives_all_its_machines():
+    given: dict[str, Any] = {
+        "global_config": {"a": 1},
+        "selector_config": ({"config": {"b": 1}},),
+        "chart_values": {"c": {}},
+        "additional_manifest": "kind: X",
+        "registries": {"mirrors": {}},
+        "etcd": {"snapshotRetention": 3},
+        "data_directory": "/data",
+        "environment": {"HTTP_PROXY": "x"},
+        "selector_files": ({"fileSources": []},),
+        "file_contents": {("secret", "a", "b"): b"c"},
+        "pod_security": "rancher-restricted",
+    }
+    cluster = replace(read(a_raw_cluster()).cluster, **given)
+
+    spec = sample_bootstrap_spec(cluster, cluster.pools[0], "v1.35.1+rke2r1")
+
+    assert {name: getattr(spec, name) for name in given} == given
+    assert (spec.cluster, spec.init_server, spec.join_server) == ("prod", True, "")
+    worker = replace(cluster.pools[0], roles=frozenset({Role.WORKER}))
+    joining = sample_bootstrap_spec(cluster, worker, "v1.35.1+rke2r1")
+    assert (joining.init_server, joining.join_server) == (False, "https://192.0.2.1:9345")
+
+
+def test_values_of_harvesters_charts_that_stand_at_the_top_are_told_where_they_belong():
+    def told(chart: str) -> list[tuple[str, str]]:
+        reading = read(a_raw_cluster(rke={"chartValues": {chart: {"clusterName": "x", "replicas": 1}}}))
+        return [(one.field, one.hint) for one in reading.problems if "chartValues" in one.field]
+
+    for chart in ("harvester-cloud-provider", "harvester-csi-driver"):
+        assert told(chart) == [
+            (
+                f"spec.rkeConfig.chartValues[{chart}].clusterName",
+                "write it as global.cattle.clusterName, where the chart reads it",
+            )
+        ]
+    assert told("rke2-canal") == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.support.clock import LoopClock, run_driven
 from tests.unit.clusters.builders import NOON, a_cluster, a_pool, look
 from tests.unit.clusters.test_cluster import a_raw_cluster
@@ -14,19 +15,25 @@ from tests.unit.clusters.test_cluster import a_raw_cluster
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import management_api
+from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
+from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import CLUSTER_FINALIZER
+from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.context import ProcessState, ReconcileContext
 from windrow.clusters.execute.cluster_actions import GUEST_SERVICE, ClusterActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.state import ClusterState
+from windrow.core.formats.yaml import load
 from windrow.core.rng import Rng
+from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.errors import KubeError, Unreachable
-from windrow.kubernetes.objects import Raw, finalizers_of, nested, new_object
-from windrow.kubernetes.resources import NAMESPACE, ObjectRef
+from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, nested, new_object, secret_texts
+from windrow.kubernetes.resources import NAMESPACE, SECRET, ObjectRef
 
 REF = CLUSTER.ref("prod", "fleet-default")
 
@@ -73,10 +80,12 @@ def on_a_site(story: Callable[[Site], Coroutine[Any, Any, None]], guest: Guest |
         cache = MutationCache(informer, lambda one: one["metadata"]["resourceVersion"], clock)
         unused: Any = None
         process = ProcessState()
-        context = ReconcileContext(api, cache, unused, unused, clock, unused, unused, process_state=process)
+        secrets: Any = SimpleNamespace(mutated=lambda one: None, get=lambda ref: None)
+        context = ReconcileContext(api, cache, unused, secrets, clock, unused, unused, process_state=process)
+        harvesters: Any = SimpleNamespace(find_proxy=lambda credential, namespace: "")
         guests: Any = SimpleNamespace(find=lambda uid: guest)
         cluster = replace(a_cluster(a_pool(), raw=raw), uid=raw["metadata"]["uid"])
-        await story(Site(ClusterActions(context, unused, guests), api, cache, process, look(cluster)))
+        await story(Site(ClusterActions(context, harvesters, guests), api, cache, process, look(cluster)))
 
     run_driven(main())
 
@@ -111,4 +120,58 @@ def test_a_guest_has_started_also_where_its_uid_cannot_be_read() -> None:
 
     on_a_site(story, Guest(error=Unreachable("refused")))
     on_a_site(story, Guest())  # it has no such Service yet
+    on_a_site(story, None)
+
+
+def test_the_kubeconfig_leads_to_a_server_and_by_another_context_to_the_name_of_the_endpoint() -> None:
+    async def published(site: Site, cluster: Cluster) -> dict[str, ClientConfig]:
+        secrets = new_cluster_secrets(NOON)
+        state = replace(site.state, cluster=cluster, secrets=secrets)
+        await site.actions.publish_kubeconfig(
+            do.PublishKubeconfig("it answers", "https://10.0.0.1:6443"), state
+        )
+        texts = secret_texts(await site.management.get(SECRET.ref("prod-kubeconfig", "fleet-default")))
+        assert texts["server"] == "https://10.0.0.1:6443"
+        contexts = load(texts["value"])["contexts"]
+        return {one["name"]: parse_kubeconfig(texts["value"], one["name"]) for one in contexts}
+
+    async def story(site: Site) -> None:
+        cluster = site.state.cluster
+        (only,) = (await published(site, cluster)).items()
+        assert (only[0], only[1].server) == ("prod", "https://10.0.0.1:6443")
+
+        theirs = new_cluster_secrets(NOON).server_ca.certificate
+        named = replace(cluster, endpoint_name="prod.example:8443", endpoint_ca=theirs)
+        found = await published(site, named)
+        assert {name: one.server for name, one in found.items()} == {
+            "prod": "https://10.0.0.1:6443",
+            "prod-fqdn": "https://prod.example:8443",
+        }
+        assert (found["prod-fqdn"].ca, found["prod"].ca != theirs) == (theirs, True)
+        own = (await published(site, replace(named, endpoint_ca="")))["prod-fqdn"]
+        assert own.ca not in ("", theirs)
+
+    on_a_site(story, None)
+
+
+def test_a_secret_of_an_earlier_cluster_of_the_name_is_replaced_and_that_of_another_is_not() -> None:
+    async def story(site: Site) -> None:
+        ref = SECRET.ref("prod-windrow-secrets", "fleet-default")
+        create = do.CreateSecrets("it has none")
+        theirs: Any = {"annotations": {CLUSTER_UID: "earlier"}, "data": {"x": "eA=="}}
+        await site.management.create(SECRET, new_object(SECRET, ref.name, ref.namespace, **theirs))
+
+        await site.actions.create_secrets(create, site.state)
+        made = await site.management.get(ref)
+        assert annotations_of(made)[CLUSTER_UID] == site.state.cluster.uid
+        assert "x" not in made["data"]
+        await site.actions.create_secrets(create, site.state)
+        assert (await site.management.get(ref))["data"] == made["data"]  # never made twice
+
+        await site.management.delete(ref)
+        await site.management.create(SECRET, new_object(SECRET, ref.name, ref.namespace, data={"x": "eA=="}))
+        with pytest.raises(CredentialError, match="exists and is not this cluster's"):
+            await site.actions.create_secrets(create, site.state)
+        assert (await site.management.get(ref))["data"] == {"x": "eA=="}
+
     on_a_site(story, None)

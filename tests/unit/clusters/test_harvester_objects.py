@@ -44,7 +44,8 @@ def test_the_account_of_a_guest_is_there_when_its_token_is_and_both_are_its_own(
             assert found() is False
             ours: Any = {"annotations": {CLUSTER_UID: "u"}}
             account = await harvester.create(
-                SERVICE_ACCOUNT, new_object(SERVICE_ACCOUNT, "prod", "default", **ours)
+                SERVICE_ACCOUNT,
+                new_object(SERVICE_ACCOUNT, "prod", "default", finalizers=["x/keeps"], **ours),
             )
             await asyncio.sleep(1)
             assert found() is False

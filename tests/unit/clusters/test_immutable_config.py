@@ -4,7 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.clusters.builders import ALL_ROLES, SECRETS, SERVER, a_cluster, a_machine, a_pool
+from tests.unit.clusters.builders import (
+    ALL_ROLES,
+    SECRETS,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    look,
+    record_of,
+    some,
+)
 from tests.unit.clusters.test_cluster import a_raw_cluster, a_raw_pool, read
 
 from windrow.bootstrap.immutable_config import IMMUTABLE_KEYS
@@ -352,3 +362,19 @@ def test_what_servers_share_is_not_recorded_where_they_differ():
 
     assert planned(state, RecordImmutableConfig)
     assert not planned(differing, RecordImmutableConfig)
+
+
+def test_what_servers_share_is_recorded_once_all_have_the_present_configuration():
+    servers = a_pool("servers", 3, SERVER)
+
+    def recorded(*hashes: str) -> bool:
+        machines = [
+            record_of(one, config_hash=digest)
+            for one, digest in zip(some("s", 3, servers), hashes, strict=True)
+        ]
+        state = look(a_cluster(servers), machines, config_hashes={"servers": "now"})
+        return bool(planned(state, RecordImmutableConfig))
+
+    assert recorded("now", "now", "now")
+    assert not recorded("now", "now", "before")
+    assert not recorded("now", "now", "")

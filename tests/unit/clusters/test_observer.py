@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.clusters.builders import NOON, a_cluster, a_machine, a_pool, leaving, record_of
+from tests.unit.clusters.builders import NOON, SECRETS, a_cluster, a_machine, a_pool, leaving, record_of
 from tests.unit.clusters.test_cluster import a_raw_cluster, a_raw_config, a_raw_pool
 
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import machine_name_stem
 from windrow.clusters.api.manifest.reading import read_cluster
-from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOINT_MODE
-from windrow.clusters.api.secrets import CredentialError, SecretData
+from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOINT_MODE, secrets_name
+from windrow.clusters.api.secrets import GUEST_KUBECONFIG, CredentialError, SecretData, render_secrets
 from windrow.clusters.context import ProcessState, ReconcileContext
 from windrow.clusters.observer import Observer, credentials_of
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
@@ -33,7 +33,8 @@ from windrow.harvester.unanswered import LATEST
 from windrow.harvester.volumes import claim_name
 from windrow.kubernetes.errors import Forbidden, KubeError, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
-from windrow.kubernetes.resources import POD, PVC, SECRET, ObjectRef
+from windrow.kubernetes.objects import secret_texts
+from windrow.kubernetes.resources import POD, PVC, SECRET, SERVICE_ACCOUNT, ObjectRef
 from windrow.machines.port import MachineStatus, Problem
 
 KEY = CLUSTER.ref("prod", "fleet-default")
@@ -130,9 +131,15 @@ def observe(
     configs: Sequence[dict[str, Any]] = (),
     versions: Mapping[str, HarvesterVersions] | None = None,
     guest: Any = None,
+    kept: Mapping[str, str] | None = None,
+    account: bool | None = True,
+    failure: CredentialError | None = None,
+    status: Mapping[str, Any] | None = None,
+    rke: Mapping[str, Any] | None = None,
     **metadata: Any,
 ) -> ClusterState:
-    """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come."""
+    """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come. `kept` is in the Secret
+    of the Cluster; `account`: whether the watch shows its ServiceAccount; `failure` is that of its credential's probe."""
     unused: Any = None
     clock: Any = SimpleNamespace(monotonic=lambda: timedelta(), now=lambda: NOON)
     configs = configs or [a_raw_config()]
@@ -143,19 +150,25 @@ def observe(
             for place, name in enumerate(names, 1)
         ),
         metadata={"generation": 1, "finalizers": ["windrow.io/cluster"], **metadata},
+        rke=dict(rke or {}),
     )
     if not is_new:
         raw["status"] = {"initialized": True, "initServer": {"name": "s1", "uid": "uid-s1"}}
+    raw["status"] |= status or {}
     namespaces = frozenset({"fleet-default"} if is_allowed else ())
     access = render_kubeconfig(ClientConfig("https://10.0.0.1:6443", token="t"), "harvester")
     allowed = SecretData(
         "cattle-global-data", "cc", allowed_namespaces=namespaces, data={CREDENTIAL_KEY: access}
     )
+    secrets = {SECRET.ref("cc", "cattle-global-data"): allowed}
+    if kept is not None:
+        name = secrets_name("prod")
+        secrets[SECRET.ref(name, "fleet-default")] = SecretData("fleet-default", name, "u", data=kept)
     context = ReconcileContext(
         api=site,  # type: ignore[arg-type]
         clusters={KEY: raw},  # type: ignore[arg-type]
         machines=SimpleNamespace(by_index=lambda uid: [one for one in machines if one.cluster_uid == uid]),  # type: ignore[arg-type]
-        secrets={SECRET.ref("cc", "cattle-global-data"): allowed},  # type: ignore[arg-type]
+        secrets=secrets,  # type: ignore[arg-type]
         clock=clock,
         rng=unused,
         stamps=ObservedStamps(clock),
@@ -190,7 +203,7 @@ def observe(
         "prober": SimpleNamespace(
             was_probed=lambda one: True,
             find_problem=lambda one, uid: problems,
-            find_failure=lambda one: None,
+            find_failure=lambda one: failure,
             find_identity=lambda one: "hv",
             hides_identity=lambda one: one in hidden,
             find_versions=(versions or {}).get,
@@ -198,7 +211,7 @@ def observe(
         "objects": SimpleNamespace(
             list_vms=lambda uid, places: None if site.vms is None else tuple(site.vms),
             list_claims=lambda uid, places: site.claims,
-            has_account=lambda *rest: True,
+            has_account=lambda *rest: account,
         ),
         "leases": SimpleNamespace(read=lambda places: ManagerLease()),
         "addresses": SimpleNamespace(
@@ -851,3 +864,105 @@ def test_a_cluster_with_machines_or_a_cloud_provider_on_harvester_names_credenti
     pools: Any, provider: str, credentials: list[str]
 ) -> None:
     assert credentials_of(a_cluster(*pools, cloud_provider=provider)) == credentials
+
+
+# -- the account of the guest
+
+
+OWN: dict[str, Any] = {
+    "status": {
+        "guestServiceAccount": {"namespace": "default", "serviceAccount": "prod", "credential": CREDENTIAL}
+    },
+    "rke": {"machineGlobalConfig": {"cloud-provider-name": "harvester"}},
+    "kept": {GUEST_KUBECONFIG: "text"},
+}
+ACCOUNT = {"metadata": {"name": "prod", "namespace": "default"}}
+TOKEN = {"metadata": {"name": "prod-token", "namespace": "default"}}
+KEPT = secret_texts(render_secrets(read_cluster(a_raw_cluster(), [a_raw_config()]).cluster, SECRETS))
+
+
+@pytest.mark.parametrize(
+    ("there", "watched", "given", "found"),
+    [
+        ((), False, {}, "lost"),
+        ((ACCOUNT,), False, {}, "lost"),
+        ((TOKEN,), False, {}, "lost"),
+        ((ACCOUNT, TOKEN), False, {}, "ready"),  # the watch is behind
+        ((), True, {}, "ready"),
+        ((), None, {}, "ready"),  # it is not watched
+        ((), False, {"kept": {}}, "pending"),
+        ((), False, {"kept": {}, "status": {}}, "missing"),
+        ((), False, {"status": {}}, "ready"),  # none was made here
+        ((), False, {"rke": {"machineGlobalConfig": {"cloud-provider-name": ""}}}, "unneeded"),
+    ],
+)
+def test_the_account_of_a_guest_is_lost_when_it_or_its_token_is_not_on_harvester(
+    there: Iterable[Any], watched: bool | None, given: dict[str, Any], found: str
+) -> None:
+    site = Harvester()
+    for raw in there:
+        site.put(SERVICE_ACCOUNT if raw is ACCOUNT else SECRET, raw)
+
+    assert observe(site, account=watched, **{**OWN, **given}).guest_credential.state == found
+
+
+def test_an_account_that_is_being_deleted_is_lost_and_one_that_cannot_be_read_is_not() -> None:
+    site = Harvester()
+    site.put(SERVICE_ACCOUNT, ACCOUNT)
+    site.put(SECRET, {"metadata": {**TOKEN["metadata"], "deletionTimestamp": GONE}})
+    silent = Harvester(error=Unreachable("refused"))
+
+    assert observe(site, account=False, **OWN).guest_credential.state == "lost"
+    assert observe(silent, account=False, **OWN).guest_credential.state == "ready"
+
+
+@pytest.mark.parametrize(
+    ("given", "may_be_made"),
+    [
+        ({}, False),  # its token is kept, so it was answered
+        ({"kept": KEPT}, True),
+        ({"kept": None}, False),  # the Secret went first
+        ({"kept": KEPT, "status": {}}, False),
+    ],
+)
+def test_an_account_may_be_made_by_a_late_request_until_its_token_is_kept(
+    given: dict[str, Any], may_be_made: bool
+) -> None:
+    process = ProcessState()
+    process.unanswered.begin(timedelta())
+
+    state = observe(Harvester(), process=process, deletionTimestamp=GONE, **{**OWN, **given})
+
+    assert state.account_may_be_made_until == (NOON + LATEST if may_be_made else None)
+
+
+# -- the preflight
+
+
+def test_the_preflight_says_what_the_probe_of_a_credential_found_and_checks_no_machine_with_it() -> None:
+    found = observe(Harvester(), is_new=True, failure=CredentialError("401", "renew it")).preflight
+
+    problem = Problem("401", "renew it", "spec.cloudCredentialSecretName")
+    assert found is not None
+    assert problem in found
+    assert problem not in (observe(Harvester(), is_new=True).preflight or ())
+
+
+def test_the_preflight_is_repeated_for_another_spec_and_where_the_name_of_the_account_was_taken() -> None:
+    process = ProcessState()
+    known = (Problem("one", "hint"),)
+    process.preflight_passed["u"] = (1, known)
+
+    assert observe(Harvester(), is_new=True, process=process).preflight == known
+    assert known[0] not in (
+        observe(Harvester(), is_new=True, process=process, generation=2).preflight or known
+    )
+    assert observe(Harvester(), process=process).preflight is None  # it has begun
+    process.account_taken.add("u")
+    for is_new in (True, False):
+        assert known[0] not in (observe(Harvester(), is_new=is_new, process=process).preflight or known)
+
+
+def test_every_pool_has_the_digest_of_its_configuration_but_for_a_cluster_that_is_deleted() -> None:
+    assert all(observe(Harvester()).config_hashes.get(name) for name in ("pool1",))
+    assert observe(Harvester(), deletionTimestamp=GONE).config_hashes == {}

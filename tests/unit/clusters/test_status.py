@@ -30,14 +30,22 @@ from tests.unit.clusters.builders import (
 from windrow.clusters.api.status import GuestServiceAccount, ReservedName
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.planner import plan_cluster
-from windrow.clusters.state import ActionFailure, ClusterState, MachineState
+from windrow.clusters.state import (
+    ActionFailure,
+    ClusterState,
+    MachineState,
+    ManagerLease,
+    unreachable_reason,
+)
 from windrow.clusters.status import (
     derive_cluster,
     derive_machine,
     derive_withdrawal,
     find_wait,
     is_boot_step,
+    lease_condition,
 )
+from windrow.clusters.surplus import Progress, find_progress
 from windrow.core.clock import format_time
 from windrow.kubernetes.conditions import find_condition
 from windrow.machines.port import Problem
@@ -555,3 +563,43 @@ def test_names_that_are_reserved_stand_in_the_status_until_their_machines_are_ma
 
     assert status(seen)["creating"] is None
     assert status(reserving)["creating"] == [{"pool": "workers", "name": "prod-workers-a"}]
+
+
+def test_a_lease_that_another_held_is_told_until_it_is_held_again():
+    def told(lease: ManagerLease, had: bool) -> tuple[str, str] | None:
+        before = [{"type": "LeaseHeld", "status": "False", "reason": "AnotherManager"}]
+        seen = seen_with(lease=lease)
+        recorded = replace(seen.cluster.recorded, raw={"conditions": before if had else []})
+        found = lease_condition(replace(seen, cluster=replace(seen.cluster, recorded=recorded)))
+        return found and (found.status, found.reason)
+
+    taken = ManagerLease("taken", "default/windrow-1", "another")
+    assert told(taken, had=False) == told(taken, had=True) == ("False", "AnotherManager")
+    assert told(ManagerLease("held"), had=True) == ("True", "Held")
+    assert told(ManagerLease("held"), had=False) is None
+    assert told(ManagerLease("pending"), had=True) is None
+    unguarded = ManagerLease("unguarded", "default/windrow-1", because="forbidden")
+    assert told(unguarded, had=False) == ("Unknown", "NotAllowed")
+
+
+def test_a_cluster_is_not_ready_before_it_has_started_whatever_its_machines_are():
+    seen = look(a_newborn(WORKERS), some("w", 2, WORKERS))
+
+    assert condition(status(seen), "Ready")[:2] == ("False", "InProgress")
+
+
+def test_a_guest_that_is_silent_for_no_known_reason_is_told_so():
+    assert unreachable_reason(silent("refused")) == "refused"
+    assert unreachable_reason(silent("")) == "the guest API does not answer"
+
+
+def test_what_is_at_the_left_of_joining_is_that_no_node_ever_was():
+    fresh = nodeless(W1)
+    node_gone = replace(W1, node=None)
+    never_ready = record_of(unready(W1), conditions=())
+
+    def progress(machine: MachineState) -> Progress:
+        return find_progress(machine, seen_with(machine))
+
+    assert progress(fresh) == Progress.NOT_JOINED
+    assert progress(node_gone) == progress(never_ready) == progress(unready(W1)) == Progress.NOT_READY
