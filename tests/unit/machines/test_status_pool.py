@@ -134,3 +134,10 @@ async def test_an_answer_that_is_an_error_leaves_the_plugin_open_and_its_end_doe
     assert rig.starts() == "t1 t1"  # another was tried
     await rig.poll("m-1")
     assert rig.starts() == "t1 t1 t1"
+
+
+async def test_a_plugin_in_the_place_of_another_driver_is_not_shared(rig: Rig) -> None:
+    for starts in ("t1", "t1 t1"):
+        assert (await rig.poll("m-1", WindrowDriver="other", VMNamespace="n")).status.presence == "present"
+        assert rig.starts() == starts
+        assert living(rig.folder) == set()

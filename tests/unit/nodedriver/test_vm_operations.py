@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import replace
 from typing import Any
 
@@ -126,6 +127,7 @@ def test_an_order_reads_the_image_and_makes_vm_and_secret(way: str) -> None:
     [
         ("", "", {"userdata"}),
         ("", "version: 2\n", {"userdata"}),
+        ("", "#" * 2048, {"userdata"}),
         ("", "#" * 2049, {"userdata", "networkdata"}),
         ("#cloud-config\nx: " + "x" * 2049, "", {"userdata"}),
         ("#cloud-config\nx: " + "x" * 2049, "version: 2\n", {"userdata"}),
@@ -144,6 +146,16 @@ def test_the_secret_holds_network_data_only_where_that_is_long(
     ]
     assert ("networkDataSecretRef" in cloud_init) == ("networkdata" in keys)
     assert cloud_init.get("networkData", "") == ("" if "networkdata" in keys else network_data)
+
+
+def test_a_machine_s_user_data_installs_the_guest_agent_unless_told_otherwise(way: str) -> None:
+    def user_data(**agent: bool) -> str:
+        api = an_api()
+        api.run_both_ways(lambda: ensure_created(BASE, BOOTSTRAP, **agent), way)
+        return b64decode(api.objects[SECRET_REF.path]["data"]["userdata"]).decode()
+
+    assert "qemu-guest-agent" in user_data()
+    assert "qemu-guest-agent" not in user_data(agent=False)
 
 
 def test_a_repeated_order_finds_what_is_there(way: str) -> None:
@@ -879,6 +891,26 @@ def test_a_machine_is_seen_with_its_host_and_what_it_still_lacks(way: str) -> No
 
     api.put(SECRET_REF, {"metadata": OURS})
     assert api.run_both_ways(lambda: get_status(BASE), way).is_complete
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (None, []),
+        ({"phase": "Pending"}, []),
+        ({"phase": "Running", "nodeName": "host-1"}, ["GET nodes/host-1"]),
+    ],
+)
+def test_a_host_is_read_where_there_is_one_and_may_be_forbidden(
+    way: str, status: dict[str, Any] | None, asked: list[str]
+) -> None:
+    api = ApiDouble((REF, a_vm()))
+    if status is not None:
+        api.put(VMI_REF, {"status": status})
+    api.answer("GET", "nodes/host-1", refusal(403, "Forbidden", "may not"))
+    found = api.run_both_ways(lambda: get_status(BASE), way)
+    assert found.host_ready is None
+    assert [request for request in api.requests if "nodes" in request] == asked
 
 
 def test_a_vm_of_another_is_seen_as_the_absence_of_this_machine_and_an_unmarked_one_as_nothing(
