@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.clock import LoopClock, run_driven
-from tests.unit.clusters.builders import NOON, a_cluster, a_pool, look
+from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_machine, a_pool, look, record_of
 from tests.unit.clusters.test_cluster import a_raw_cluster
 
 from windrow.apiserver.server import ApiServer
@@ -23,7 +23,8 @@ from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.names import CLUSTER_FINALIZER
 from windrow.clusters.api.secrets import CredentialError
-from windrow.clusters.context import ProcessState, ReconcileContext
+from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.context import ProcessState, ReconcileContext, StalePlan
 from windrow.clusters.execute.cluster_actions import GUEST_SERVICE, ClusterActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.state import ClusterState
@@ -63,6 +64,7 @@ class Site:
     cache: MutationCache[Raw]
     process: ProcessState
     state: ClusterState
+    closed: list[str]  # connections to guests
 
     async def status(self) -> Raw:
         return dict(nested(await self.management.get(REF), "status", default={}))
@@ -83,9 +85,12 @@ def on_a_site(story: Callable[[Site], Coroutine[Any, Any, None]], guest: Guest |
         secrets: Any = SimpleNamespace(mutated=lambda one: None, get=lambda ref: None)
         context = ReconcileContext(api, cache, unused, secrets, clock, unused, unused, process_state=process)
         harvesters: Any = SimpleNamespace(find_proxy=lambda credential, namespace: "")
-        guests: Any = SimpleNamespace(find=lambda uid: guest)
+        closed: list[str] = []
+        guests: Any = SimpleNamespace(find=lambda uid: guest, close=closed.append)
         cluster = replace(a_cluster(a_pool(), raw=raw), uid=raw["metadata"]["uid"])
-        await story(Site(ClusterActions(context, harvesters, guests), api, cache, process, look(cluster)))
+        await story(
+            Site(ClusterActions(context, harvesters, guests), api, cache, process, look(cluster), closed)
+        )
 
     run_driven(main())
 
@@ -173,5 +178,54 @@ def test_a_secret_of_an_earlier_cluster_of_the_name_is_replaced_and_that_of_anot
         with pytest.raises(CredentialError, match="exists and is not this cluster's"):
             await site.actions.create_secrets(create, site.state)
         assert (await site.management.get(ref))["data"] == {"x": "eA=="}
+
+    on_a_site(story, None)
+
+
+def test_of_two_managers_that_elect_one_succeeds_and_records_what_the_servers_share() -> None:
+    async def story(site: Site) -> None:
+        servers = a_pool("servers", 1, SERVER)
+        first = record_of(a_machine("s1", servers), version="v1.35.1+rke2r1")
+        cluster = replace(site.state.cluster, pools=(servers,), recorded=RecordedStatus())
+        state = look(cluster, [first])
+        elect = do.ElectInitServer("it starts the cluster", "s1", "uid-s1", "")
+
+        await site.actions.elect_init_server(elect, state)
+
+        status = await site.status()
+        assert status["initServer"] == {"name": "s1", "uid": "uid-s1"}
+        assert status["version"] == "v1.35.1+rke2r1"
+        assert status["controlPlaneEndpoint"]["mode"] == "firstServer"
+        assert status["immutableConfig"]["machineGlobalConfig"] is not None
+        shown = site.cache.get(REF)
+        assert shown is not None
+        assert shown["status"] == status
+        with pytest.raises(StalePlan):
+            await site.actions.elect_init_server(replace(elect, machine="s2", uid="uid-s2"), state)
+        assert (await site.status())["initServer"]["name"] == "s1"
+
+    on_a_site(story, None)
+
+
+def test_at_its_end_a_cluster_takes_its_own_secrets_with_it_and_then_its_finalizer() -> None:
+    async def story(site: Site) -> None:
+        secrets = {
+            name: SECRET.ref(name, "fleet-default") for name in ("prod-kubeconfig", "prod-windrow-secrets")
+        }
+        for ref, owner in zip(secrets.values(), (site.state.cluster.uid, "another"), strict=True):
+            annotations = {CLUSTER_UID: owner}
+            raw = new_object(SECRET, ref.name, ref.namespace, annotations=annotations)
+            await site.management.create(SECRET, raw)
+        await site.actions.add_finalizer(do.AddFinalizer("it has none"), site.state)
+
+        for _ in range(2):  # it may be repeated
+            await site.actions.delete_secrets(do.DeleteSecrets("the Cluster is deleted"), site.state)
+        assert [await site.management.find(ref) is None for ref in secrets.values()] == [True, False]
+
+        await site.management.delete(REF)
+        await site.actions.remove_finalizer(do.RemoveFinalizer("nothing of it is left"), site.state)
+        assert await site.management.find(REF) is None
+        assert site.cache.get(REF) is None
+        assert site.closed == [site.state.cluster.uid]
 
     on_a_site(story, None)
