@@ -191,3 +191,12 @@ async def test_of_a_vm_is_told_which_secrets_it_lacks_and_whether_it_has_run(
 
 async def test_where_there_is_no_vm_there_is_nothing_that_starts() -> None:
     assert await a_resolver({}).observe_start("ns:cc", "m", "vms") is None
+
+
+async def test_a_driver_of_harvester_gets_the_kubeconfig_of_the_credential() -> None:
+    place = {"namespaces/kube-system": {"metadata": {"name": "kube-system", "uid": "harvester-1"}}}
+    found = await a_resolver(place).resolve("harvester", "ns:cc")
+    assert found.harvester_uid == "harvester-1"
+    assert found.fields.keys() == {"kubeconfigContent"}
+    assert found.env == {"HARVESTER_KUBECONFIG_CONTENT": found.fields["kubeconfigContent"]}
+    assert "https://harvester.example" in found.fields["kubeconfigContent"]

@@ -144,6 +144,10 @@ def test_sizes_of_our_own_driver_may_be_quantities() -> None:
     values, problems = plan_flags("harvester", flags, {"memorySize": "8Gi"}, {}, "/f")
     assert (values["harvester-memory-size"], problems) == (8, [])
 
+    flags = (a_flag("harvester-memory-size"), a_flag("harvester-cloud-config"))  # of another release
+    values, problems = plan_flags("harvester", flags, {"memorySize": "8Gi"}, {}, "/f")
+    assert (values["harvester-memory-size"], problems) == ("8Gi", [])
+
 
 def test_a_driver_that_wants_the_clusters_name_gets_it() -> None:
     flags = (a_flag("harvester-cluster-name"), a_flag("harvester-cloud-config"))

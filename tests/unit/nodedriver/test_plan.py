@@ -76,6 +76,7 @@ def test_user_data_is_always_in_the_secret_and_network_data_only_when_long() -> 
     short = plan_vm(replace(BASE, network_data="version: 2\n"), CLASSES).cloud_init
     assert (short.user_data_in_secret, short.network_data_in_secret) == (True, False)
     assert short.network_data == "version: 2\n"
+    assert plan_vm(replace(BASE, network_data="#" * 2048), CLASSES).cloud_init.network_data == "#" * 2048
     long = plan_vm(replace(BASE, network_data="#" * 2049), CLASSES).cloud_init
     assert (long.user_data_in_secret, long.network_data_in_secret, long.network_data) == (True, True, "")
 
