@@ -184,6 +184,21 @@ def test_a_cluster_whose_guest_has_a_twin_keeps_all_volumes() -> None:
     assert any("Cluster fleet-default/twin has a guest of the same uid" in line for line in told)
 
 
+def test_a_record_that_a_restored_status_has_is_not_used() -> None:
+    async def restore(it: Story) -> None:
+        volumes = {
+            "delete": [RETAINED, STATIC, MARKED],
+            "retain": [],
+            "deletion": "of-another/2026-01-01T12:00:00Z",
+        }
+        await it.sim.management_client.patch(it.ref, {"status": {"volumes": volumes}}, "status")
+        await it.sim.advance(seconds=5)
+
+    left, _ = outcome(restore)
+
+    assert left == KEPT
+
+
 def test_a_volume_that_another_vm_uses_by_now_is_kept() -> None:
     async def use_elsewhere(it: Story) -> None:
         host = it.sim.harvester_client

@@ -22,7 +22,12 @@ from tests.unit.clusters.builders import (
     silent,
 )
 
-from windrow.clusters.api.guest_volumes import GuestVolumes, read_recorded_volumes, render_recorded_volumes
+from windrow.clusters.api.guest_volumes import (
+    GuestVolumes,
+    describe_deletion,
+    read_recorded_volumes,
+    render_recorded_volumes,
+)
 from windrow.clusters.orphans import Orphans
 from windrow.clusters.plan.actions import (
     DeleteMachine,
@@ -123,7 +128,7 @@ def test_the_record_is_bounded_in_bytes_and_those_to_keep_come_first() -> None:
     longest = [a_volume(f"{'a.' * 120}{number:05}") for number in range(MAX_RECORDED)]
 
     found = read_guest_volumes([*longest, a_volume("kept", "Retain")])
-    size = len(json.dumps(render_recorded_volumes(found), separators=(",", ":")))
+    size = len(json.dumps(render_recorded_volumes(found, "c/t"), separators=(",", ":")))
 
     assert MAX_RECORDED_BYTES - 300 < size < MAX_RECORDED_BYTES + 100
     assert found.retain == ("kept",)
@@ -140,10 +145,25 @@ def test_a_record_of_volumes_to_keep_that_is_full_has_none_to_delete() -> None:
 
 
 def test_what_is_recorded_is_read_back() -> None:
-    assert read_recorded_volumes({"volumes": render_recorded_volumes(FOUND)}) == FOUND
-    assert read_recorded_volumes({"volumes": {}}) == GuestVolumes()
-    assert read_recorded_volumes({}) is None
-    assert read_recorded_volumes({"volumes": "pasted"}) is None
+    deletion = describe_deletion({"metadata": {"uid": "c", "deletionTimestamp": "2026-01-01T12:00:00Z"}})
+    status = {"volumes": render_recorded_volumes(FOUND, deletion)}
+    assert deletion == "c/2026-01-01T12:00:00Z"
+    assert read_recorded_volumes(status, deletion) == FOUND
+    assert read_recorded_volumes({"volumes": {"deletion": deletion}}, deletion) == GuestVolumes()
+    assert read_recorded_volumes({}, deletion) is None
+    assert read_recorded_volumes({"volumes": "pasted"}, deletion) is None
+
+
+@pytest.mark.parametrize("deletion", ["", "d/2026-01-01T12:00:00Z", "c/2026-01-01T12:00:01Z"])
+def test_what_was_recorded_for_another_deletion_is_not_used(deletion: str) -> None:
+    recorded = render_recorded_volumes(FOUND, "c/2026-01-01T12:00:00Z")
+
+    assert read_recorded_volumes({"volumes": recorded}, deletion) is None
+    assert read_recorded_volumes({"volumes": {**recorded, "deletion": ""}}, deletion) is None
+
+
+def test_a_cluster_that_is_not_deleted_has_no_deletion() -> None:
+    assert describe_deletion({"metadata": {"uid": "c"}}) == ""
 
 
 def a_claim(
@@ -211,6 +231,15 @@ def test_a_claim_is_used_by_the_vms_that_have_it_among_their_volumes_and_do_not_
     assert second.users == ()
 
 
+def test_a_data_volume_of_a_vm_is_its_claim() -> None:
+    vm = a_vm("bob", "x")
+    vm["spec"]["template"]["spec"]["volumes"].append({"name": "data", "dataVolume": {"name": "pvc-1"}})
+
+    (one,) = read_volume_claims([a_claim("pvc-1")], [vm], FOUND, GUEST)
+
+    assert one.users == ("default/bob",)
+
+
 def test_a_claim_that_goes_is_named_with_what_holds_it() -> None:
     held = a_claim(
         "pvc-1", deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["kubernetes.io/pvc-protection"]
@@ -266,6 +295,19 @@ def test_the_marks_on_harvester_prove_that_a_claim_was_made_for_this_guest(raw: 
             a_claim("db", guest="g", label=True),
             Guest("g", NOON, "Cluster a/b"),
             "Cluster a/b has a guest of the same uid, so one is a copy of the other",
+        ),
+        (
+            a_claim(
+                "db",
+                guest="g",
+                label=True,
+                ownerReferences=[
+                    {"kind": "Other", "name": "o"},
+                    {"kind": "VolumeRemoteRestore", "name": "r"},
+                ],
+            ),
+            GUEST,
+            "VolumeRemoteRestore default/r would make it again; deleting that one deletes it",
         ),
         *(
             (raw, guest, "it is older than the Cluster, so this guest is a copy of the one that had it made")

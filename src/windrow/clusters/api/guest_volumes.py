@@ -15,14 +15,22 @@ class GuestVolumes:
     retain: tuple[str, ...] = ()
 
 
-def read_recorded_volumes(status: Mapping[str, Any]) -> GuestVolumes | None:
-    """What was recorded in the status of a Cluster; None where nothing was."""
+def describe_deletion(raw: Mapping[str, Any]) -> str:
+    """Which deletion of which Cluster it is: its uid and when it was deleted; "" for one that is not deleted."""
+    metadata = raw["metadata"]
+    deleted = metadata.get("deletionTimestamp")
+    return f"{metadata.get('uid', '')}/{deleted}" if deleted else ""
+
+
+def read_recorded_volumes(status: Mapping[str, Any], deletion: str) -> GuestVolumes | None:
+    """What was recorded in the status of a Cluster for this deletion; None where nothing was. A record of another one, such as in a
+    status that was restored, is none."""
     recorded = status.get("volumes")
-    if not isinstance(recorded, Mapping):
+    if not isinstance(recorded, Mapping) or not deletion or recorded.get("deletion") != deletion:
         return None
     delete, retain = (tuple(map(str, recorded.get(key) or ())) for key in ("delete", "retain"))
     return GuestVolumes(delete, retain)
 
 
-def render_recorded_volumes(volumes: GuestVolumes) -> dict[str, list[str]]:
-    return {"delete": list(volumes.delete), "retain": list(volumes.retain)}
+def render_recorded_volumes(volumes: GuestVolumes, deletion: str) -> dict[str, Any]:
+    return {"deletion": deletion, "delete": list(volumes.delete), "retain": list(volumes.retain)}

@@ -73,8 +73,8 @@ class RecordedStatus:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
-    """What is recorded in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
+def read_recorded_status(status: Mapping[str, Any], deletion: str = "") -> RecordedStatus:
+    """What is recorded in a Cluster's status; `deletion` is that of the Cluster (`describe_deletion`). A status pasted from Rancher reads as that of a new cluster."""
     account = status.get("guestServiceAccount")
     initialized = find_condition(status.get("conditions"), "Initialized")
     return RecordedStatus(
@@ -94,7 +94,7 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
         ),
         endpoint=read_recorded_endpoint(status),
         immutable_config=read_immutable_config(status),
-        volumes=read_recorded_volumes(status),
+        volumes=read_recorded_volumes(status, deletion),
         raw=status,
     )
 

@@ -16,7 +16,7 @@ from windrow.client.middleware.unanswered import UnansweredCreations
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.endpoint import render_endpoint
-from windrow.clusters.api.guest_volumes import render_recorded_volumes
+from windrow.clusters.api.guest_volumes import describe_deletion, render_recorded_volumes
 from windrow.clusters.api.immutable_config import find_immutable_config, render_immutable_config
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import new_machine_name, render_machine
@@ -334,7 +334,8 @@ class ClusterActions:
             await delete_if_exists(client, claim.ref, claim.uid)
 
     async def record_volumes(self, action: do.RecordVolumes, state: ClusterState) -> None:
-        await self._context.patch_cluster_status(state, {"volumes": render_recorded_volumes(action.volumes)})
+        recorded = render_recorded_volumes(action.volumes, describe_deletion(state.cluster.raw))
+        await self._context.patch_cluster_status(state, {"volumes": recorded})
 
     async def delete_volumes(self, action: do.DeleteVolumes, state: ClusterState) -> None:
         location = location_of(state.cluster)

@@ -142,10 +142,17 @@ def _users_by_claim(vms: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     users: dict[str, list[str]] = {}
     for raw in vms:
         if not is_deleting(raw):
-            for volume in claim_volumes_of(raw):
-                name = str(nested(volume, "claimName", default=""))
+            for name in _claims_of(raw):
                 users.setdefault(name, []).append(f"{namespace_of(raw)}/{name_of(raw)}")
     return users
+
+
+def _claims_of(raw_vm: Mapping[str, Any]) -> set[str]:
+    """A DataVolume is called as its claim."""
+    names = {nested(volume, "claimName", default="") for volume in claim_volumes_of(raw_vm)}
+    for volume in nested(raw_vm, "spec", "template", "spec", "volumes", default=[]):
+        names.add(nested(volume, "dataVolume", "name", default=""))
+    return {str(name) for name in names}
 
 
 def _is_ours(raw: Mapping[str, Any]) -> bool:
@@ -168,7 +175,14 @@ def _find_doubt(raw: Mapping[str, Any], guest: Guest) -> str:
     created = time_of(raw, "metadata", "creationTimestamp")
     if created is None or guest.created is None or created < guest.created:
         return "it is older than the Cluster, so this guest is a copy of the one that had it made"
+    if restore := _find_restore(raw):
+        return f"VolumeRemoteRestore {namespace_of(raw)}/{restore} would make it again; deleting that one deletes it"
     return ""
+
+
+def _find_restore(raw: Mapping[str, Any]) -> str:
+    owners = nested(raw, "metadata", "ownerReferences", default=())
+    return next((str(one.get("name")) for one in owners if one.get("kind") == "VolumeRemoteRestore"), "")
 
 
 def _read_claim(raw: Mapping[str, Any], guest: Guest) -> VolumeClaim:

@@ -19,6 +19,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import LONGEST_HOSTNAME, Cluster, Pool, machine_labels
 from windrow.clusters.api.endpoint import choose_endpoint, field_of
 from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.guest_volumes import describe_deletion
 from windrow.clusters.api.immutable_config import (
     ServerConfig,
     check_servers,
@@ -126,7 +127,7 @@ def _read_cluster(
         rke.refuse("machinePools", fault, f"ask for {MAX_MACHINES} at most, or for several Clusters")
         pools = []
     version = spec.short_text("kubernetesVersion")
-    recorded = read_recorded_status(raw.get("status") or {})
+    recorded = read_recorded_status(raw.get("status") or {}, describe_deletion(raw))
     # What runs keeps its distribution, whatever version is asked for.
     running = recorded.version or version
     asked = _read_server_config(name_of(raw), running, pools, read_config(rke))
