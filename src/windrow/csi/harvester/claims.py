@@ -57,7 +57,7 @@ class Claim:
     storage_class: str
     provisioner: str
     volume_mode: str
-    # The volume on Harvester that it is bound to, by which it is exported; "" until then.
+    # The volume on Harvester that it is, or is to be, bound to.
     volume_name: str
     # Whether Longhorn can export it.
     can_be_shared: bool
@@ -72,6 +72,11 @@ class Claim:
     resource_version: str = ""
     # Requests to attach it, by the key of the VM.
     attach_records: Mapping[str, AttachRecord] = field(default_factory=dict)
+
+    @property
+    def export(self) -> str:
+        """The name of what exports it: its volume on Harvester. "" before it is bound: until then it may name another's."""
+        return self.volume_name if self.phase in ("Bound", "Lost") else ""
 
     @property
     def is_listed(self) -> bool:

@@ -188,7 +188,7 @@ class GuestNodes:
         found = await self.find_vm(node_id)
         if found is not None or not self._nodes.has_synced:
             return [found.name if found is not None else node_id]
-        sharing = set(self._state.nodes_sharing(volume_id))
+        sharing = set(await self._state.read_nodes_sharing(volume_id))
         having = {*self._state.nodes_with(volume_id), *sharing, node_id} - self._vms_of_nodes()
         free = {vm for vm in having if self._is_to_free(vm, node_id, volume_id, sharing)}
         if kept := sorted(having - free - {node_id}):

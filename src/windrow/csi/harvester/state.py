@@ -165,22 +165,20 @@ class HarvesterState:
     def filesystem(self, name: str) -> Filesystem | None:
         return self.filesystems.get(NETWORK_FILESYSTEM.ref(name, SHARES))
 
-    def filesystem_of(self, volume_id: str, guest_uid: str) -> Filesystem | None:
-        """By the volume's handle, where its claim is gone."""
-        return next(
-            (
-                one
-                for one in self.filesystems.values()
-                if one.volume_id == volume_id and one.guest_uid == guest_uid
-            ),
-            None,
-        )
-
-    def nodes_sharing(self, volume_id: str) -> tuple[str, ...]:
-        """The VMs that have the shared volume, in order."""
+    async def read_nodes_sharing(self, volume_id: str) -> tuple[str, ...]:
+        """The VMs that have the shared volume, in order, also where its claim is gone. None of a disk, and where exports cannot be
+        read: then the driver made none."""
+        await self.wait_for_sync()
         claim = self.claim(volume_id)
-        found = self.filesystem(claim.volume_name) if claim is not None else None
-        return found.known_nodes if found is not None else ()
+        if claim is not None and claim.volume.kind != "shared":
+            return ()
+        try:
+            await self.wait_for_filesystems()
+        except FailedPrecondition:
+            return ()
+        name = claim.export if claim is not None else ""
+        exports = [one for one in self.filesystems.values() if one.name == name or one.volume_id == volume_id]
+        return tuple(sorted({node for one in exports for node in one.known_nodes}))
 
     def nodes_with(self, claim: str) -> list[str]:
         """The VMs that have the claim, or whose instance still has it, in order."""

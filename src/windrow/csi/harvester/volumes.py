@@ -170,6 +170,7 @@ class HarvesterVolumes:
         return made.volume
 
     async def _wait_until_restored(self, name: str) -> None:
+        """What Harvester says of the restore is read once: restores are not watched, and a call that is repeated reads it anew."""
         ref = self._claims.ref(name)
         restore = await self._restores.find(name)
         words = f" ({restore.problem})" if restore is not None and restore.problem else ""
@@ -260,7 +261,7 @@ class HarvesterVolumes:
         try:
             claim = await self._claims.get(volume_id)
         except VolumeNotFound:
-            await self._shared.delete_export(volume_id, None, self._guest.uid)
+            await self._shared.delete_export(volume_id, None)
             if await self._restores.delete(volume_id):
                 return  # it would make the claim once more
             raise
@@ -270,16 +271,26 @@ class HarvesterVolumes:
         if nodes:
             raise VolumeInUse(volume_id, nodes, "deleted")
         if claim.volume.kind == "shared":
-            await self._shared.delete_export(volume_id, claim, self._guest.uid)
-        if not claim.is_deleting:
-            with requesting(f"delete {ref}"), not_found_as(ref, VolumeNotFound(volume_id)):
-                await self._client.delete(ref, uid=claim.uid)
+            await self._shared.delete_export(volume_id, claim)
         if claim.restore:
+            # First: without the restore nothing makes the claim again, should this process end in between.
             await self._restores.delete(claim.restore)
+        if not claim.is_deleting:
+            await self._delete_claim(claim)
         await self.state.wait_for_sync()
         await self.state.wait_until(
             lambda: f"{ref} on Harvester to be gone (being deleted)" if self.state.claim(volume_id) else ""
         )
+
+    async def _delete_claim(self, claim: Claim) -> None:
+        """Raises VolumeNotFound, unless it may have gone with its restore."""
+        ref = self._claims.ref(claim.volume.id)
+        try:
+            with requesting(f"delete {ref}"), not_found_as(ref, VolumeNotFound(claim.volume.id)):
+                await self._client.delete(ref, uid=claim.uid)
+        except VolumeNotFound:
+            if not claim.restore:
+                raise
 
     async def get(self, volume_id: str) -> Volume:
         claim = await self._claims.get(volume_id)
@@ -528,7 +539,7 @@ class HarvesterVolumes:
         if claim is not None:
             self._guest.require_own(claim.guest_uid, self._claims.ref(volume_id))
         if claim is None or claim.volume.kind == "shared":
-            await self._shared.unpublish(volume_id, claim, node_id, self._guest.uid)
+            await self._shared.unpublish(volume_id, claim, node_id)
         for node in [node_id] if node_id else self.state.nodes_with(volume_id):
             if claim is not None:
                 self._on_record(claim, node)  # that the VM has the volume now settles it

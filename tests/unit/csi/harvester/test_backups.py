@@ -43,6 +43,7 @@ TWO = "pvc-6f7c7c8e-0b3f-4b5e-9a43-1f0c8a6f0002"
 HANDLE = "backup:default/b-1"
 BACKUP = SnapshotRequest("b-1", ONE, {"type": "backup"})
 RESTORED = VolumeRequest(TWO, source=SnapshotSource(HANDLE))
+FORBIDDEN = Refuse(403, "Forbidden", "no")
 RESTORE, CLAIM = REMOTE_RESTORE.ref(TWO, "default"), PVC.ref(TWO, "default")
 
 
@@ -189,6 +190,26 @@ def test_a_volume_of_a_backup_has_the_size_that_is_asked_for_and_goes_with_its_r
         await rig.volumes.ensure_detached(TWO, rig.node)
         await rig.volumes.delete(TWO)
         await pause(rig, 10)
+        assert (await rig.line.find(RESTORE), await rig.line.find(CLAIM)) == (None, None)
+
+    live(story)
+
+
+def test_a_claim_is_not_deleted_while_the_restore_is_there_that_would_make_it_again():
+    async def story(rig: VolumesRig) -> None:
+        await back_up(rig)
+        await rig.volumes.create(RESTORED)
+        refused = Fault(FORBIDDEN, frozenset({"delete"}), frozenset({"volumeremoterestores"}))
+        rig.harvester.faults.add(refused)
+        with pytest.raises(PermissionMissing):
+            await rig.volumes.delete(TWO)
+        await pause(rig, 60)
+        claim = read_claim(await rig.line.get(CLAIM))
+        assert (claim.is_deleting, claim.is_ours) == (False, True)
+
+        rig.harvester.faults.script.clear()
+        await rig.volumes.delete(TWO)
+        await pause(rig, 60)
         assert (await rig.line.find(RESTORE), await rig.line.find(CLAIM)) == (None, None)
 
     live(story)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,9 +14,11 @@ import pytest
 from tests.contract.volumes_rig import GUEST, RWX_CLASS, VolumesRig, volumes_rig
 from tests.support.clock import run_driven
 
+from windrow.client.in_process import InProcessTransport
 from windrow.core.clock import sleep
 from windrow.core.formats.json import Raw
-from windrow.csi.errors import FailedPrecondition
+from windrow.core.rng import Rng
+from windrow.csi.errors import FailedPrecondition, Unavailable
 from windrow.csi.harvester.claims import read_claim
 from windrow.csi.harvester.disks import DiskChange, plan_patch
 from windrow.csi.harvester.shared.filesystems import (
@@ -23,6 +27,7 @@ from windrow.csi.harvester.shared.filesystems import (
     read_filesystem,
     render_filesystem,
 )
+from windrow.csi.harvester.volumes import HarvesterVolumes, HostOptions
 from windrow.csi.sizes import SizeRange
 from windrow.csi.volumes import (
     AttachedDifferently,
@@ -36,6 +41,7 @@ from windrow.csi.volumes import (
 )
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
 from windrow.harvester.resources import NETWORK_FILESYSTEM, VM
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.resources import PVC, STORAGE_CLASS
 
 GIB = 2**30
@@ -63,6 +69,21 @@ async def share(rig: VolumesRig, *nodes: str) -> None:
     await rig.volumes.create(SHARED)
     for node in nodes:
         await rig.volumes.ensure_attached(ONE, node, False, "shared")
+
+
+@asynccontextmanager
+async def restarted(rig: VolumesRig) -> AsyncIterator[HarvesterVolumes]:
+    """The driver after a restart: another process, on the same Harvester."""
+    harvester, clock = rig.harvester, rig.harvester.clock.base
+    access = parse_kubeconfig(harvester.token_kubeconfig(harvester.new_token(), ""))
+    transport = InProcessTransport(access, harvester.network.find, clock)
+    options = HostOptions("default", guest_uid=GUEST)
+    volumes = HarvesterVolumes(transport, options, clock, Rng(8), logging.getLogger("csi-test"))
+    running = asyncio.create_task(volumes.run())
+    try:
+        yield volumes
+    finally:
+        running.cancel()
 
 
 async def export(rig: VolumesRig) -> Raw | None:
@@ -406,6 +427,89 @@ def test_an_export_whose_claim_is_gone_goes_with_the_volume():
         with pytest.raises(VolumeNotFound):
             await rig.volumes.delete(ONE)
         assert await export(rig) is None
+
+    live(story)
+
+
+@pytest.mark.parametrize("node", ["node-1", ""])
+def test_an_export_whose_claim_is_gone_is_turned_off_by_a_process_that_has_just_begun(node: str):
+    async def story(rig: VolumesRig) -> None:
+        await share(rig, rig.node)
+        await rig.line.delete(PVC.ref(ONE, "default"))
+        await pause(rig, 20)
+        async with restarted(rig) as volumes:
+            with pytest.raises(VolumeInUse):
+                await volumes.delete(ONE)
+            assert await volumes.state.read_nodes_sharing(ONE) == (rig.node,)
+            await volumes.ensure_detached(ONE, node)
+            assert await state(rig) == ("Disabled", "{}")
+            with pytest.raises(VolumeNotFound):
+                await volumes.delete(ONE)
+        assert await export(rig) is None
+
+    live(story)
+
+
+def test_a_process_that_has_just_begun_knows_the_nodes_of_a_shared_volume_and_asks_not_for_those_of_a_disk():
+    async def story(rig: VolumesRig) -> None:
+        await share(rig, rig.node)
+        await rig.volumes.create(VolumeRequest("disk", SizeRange(GIB)))
+        async with restarted(rig) as volumes:
+            await rig.volumes.ensure_attached("disk", rig.node, False)
+            assert await volumes.state.read_nodes_sharing("disk") == ()
+            assert not volumes.state.filesystems.has_synced
+            assert await volumes.state.read_nodes_sharing(ONE) == (rig.node,)
+            assert await volumes.state.read_nodes_sharing("no-volume") == ()
+        rig.harvester.faults.add(Fault(FORBIDDEN, plurals=FILES))
+        async with restarted(rig) as volumes:
+            assert await volumes.state.read_nodes_sharing(ONE) == ()
+
+    live(story)
+
+
+@pytest.mark.parametrize("fault", [FORBIDDEN, Refuse(404, "NotFound", "404 page not found")])
+def test_a_detachment_of_a_volume_that_is_gone_needs_no_exports(fault: Refuse):
+    async def story(rig: VolumesRig) -> None:
+        rig.harvester.faults.add(Fault(fault, plurals=FILES))
+        await rig.volumes.ensure_detached(ONE, rig.node)
+        with pytest.raises(VolumeNotFound):
+            await rig.volumes.delete(ONE)
+
+    live(story)
+
+
+def test_while_exports_cannot_be_read_the_end_of_one_is_not_said_to_be_done():
+    async def story(rig: VolumesRig) -> None:
+        await share(rig, rig.node)
+        await rig.line.delete(PVC.ref(ONE, "default"))
+        await pause(rig, 20)
+        rig.harvester.faults.add(
+            Fault(Refuse(500, "InternalError", "no"), frozenset({"list"}), FILES, times=50)
+        )
+        async with restarted(rig) as volumes:
+            with pytest.raises(Unavailable):
+                await volumes.ensure_detached(ONE, rig.node)
+
+    live(story)
+
+
+def test_a_claim_that_is_not_bound_changes_no_export_of_the_volume_that_it_names():
+    async def story(rig: VolumesRig) -> None:
+        await share(rig, rig.node)
+        before = await export(rig)
+        assert before is not None
+        name = before["metadata"]["name"]
+        raw = await rig.line.get(PVC.ref(ONE, "default"))
+        claim = read_claim(raw | {"status": {"phase": "Pending"}})
+        assert (claim.volume_name, claim.export) == (name, "")
+        shared = rig.volumes._shared
+        await shared.unpublish("another", claim, "")
+        await shared.delete_export("another", claim)
+        await shared.require_unshared(claim, "expanded")
+
+        assert shared.seen(claim).nodes == ()
+        assert await export(rig) == before
+        assert read_claim(raw).export == read_claim(raw | {"status": {"phase": "Lost"}}).export == name
 
     live(story)
 

@@ -22,7 +22,7 @@ from windrow.csi.harvester.shared.filesystems import (
 from windrow.csi.volumes import AttachedDifferently, Unfinished, VolumeInUse
 from windrow.csi.waits import waits_for
 from windrow.harvester.resources import NETWORK_FILESYSTEM
-from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound, names_no_object
+from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound, names_no_object
 from windrow.kubernetes.resources import ObjectRef
 
 # How often a change is planned anew where others change the object in between.
@@ -64,6 +64,23 @@ class ShareRequests:
         found = read_filesystem(raw)
         self._guest.require_own(found.guest_uid, ref)
         return found
+
+    async def find_name(self, volume_id: str) -> str:
+        """The export of a volume of this guest cluster whose claim is gone; "" for none, also on a Harvester that has no exports,
+        and where the role forbids them: then the driver cannot have made one."""
+        what = f"list {NETWORK_FILESYSTEM.plural} in namespace {NAMESPACE}"
+        waits_for(f"an answer of Harvester to {what}")
+        try:
+            found = await self._client.list(NETWORK_FILESYSTEM, NAMESPACE)
+        except Forbidden:
+            return ""
+        except KubeError as error:
+            if names_no_object(error):
+                return ""
+            with requesting(what):
+                raise
+        exports = [one for one in map(read_filesystem, found) if one.volume_id == volume_id]
+        return next((one.name for one in exports if self._guest.owns(one.guest_uid)), "")
 
     async def delete(self, name: str, volume_id: str) -> None:
         """Order the deletion, where no node has it; what is not there is deleted. Raises VolumeInUse."""

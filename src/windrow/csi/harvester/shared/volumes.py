@@ -93,7 +93,7 @@ class SharedVolumes:
         if nodes := self.state.nodes_with(volume_id):
             raise VolumeInUse(volume_id, nodes, "shared: it is a disk there")
         await self.state.wait_for_filesystems()
-        name = claim.volume_name or await self._wait_until_bound(volume_id)
+        name = claim.export or await self._wait_until_bound(volume_id)
         version = await self._requests.publish(name, volume_id, node, read_only=read_only)
         await self.state.wait_for_filesystem(name, version)
         found = await self._wait_until_ready(name, volume_id, node)
@@ -114,7 +114,7 @@ class SharedVolumes:
         def describe_wait() -> str:
             nonlocal found
             claim = self.state.claim(volume_id)
-            found = claim.volume_name if claim else ""
+            found = claim.export if claim else ""
             phase = claim.phase if claim else "it is not there"
             return "" if found else f"{ref} on Harvester to be bound (phase: {phase}); then it is exported"
 
@@ -140,10 +140,10 @@ class SharedVolumes:
         await self.state.wait_until(describe_wait)
         return ready[0]
 
-    async def unpublish(self, volume_id: str, claim: Claim | None, node: str, guest_uid: str) -> None:
+    async def unpublish(self, volume_id: str, claim: Claim | None, node: str) -> None:
         """Return once it is recorded that the node has it no more. Of a volume of the Go driver whose export cannot be read
         none was made."""
-        name = claim.volume_name if claim is not None else self._name_of(volume_id, guest_uid)
+        name = claim.export if claim is not None else await self._requests.find_name(volume_id)
         if not name:
             return
         try:
@@ -152,9 +152,9 @@ class SharedVolumes:
             if claim is not None and claim.has_record:
                 raise
 
-    async def delete_export(self, volume_id: str, claim: Claim | None, guest_uid: str) -> None:
+    async def delete_export(self, volume_id: str, claim: Claim | None) -> None:
         """Order the deletion of what exports it. Raises VolumeInUse while a node has it."""
-        name = claim.volume_name if claim is not None else self._name_of(volume_id, guest_uid)
+        name = claim.export if claim is not None else await self._requests.find_name(volume_id)
         if not name:
             return
         try:
@@ -163,17 +163,12 @@ class SharedVolumes:
             if claim is not None and claim.has_record:
                 raise
 
-    def _name_of(self, volume_id: str, guest_uid: str) -> str:
-        """Of a claim that is gone."""
-        found = self.state.filesystem_of(volume_id, guest_uid)
-        return found.name if found is not None else ""
-
     async def require_unshared(self, claim: Claim, what: str) -> None:
         """Raises VolumeInUse while a node has it over the network."""
-        if not claim.volume_name:
+        if not claim.export:
             return
         try:
-            found = await self._requests.find(claim.volume_name)
+            found = await self._requests.find(claim.export)
         except PermissionMissing:
             if claim.has_record:
                 raise
@@ -193,7 +188,7 @@ class SharedVolumes:
 
     def seen(self, claim: Claim, problem: str = "") -> Volume:
         """The volume, with the nodes that have it."""
-        found = self.state.filesystem(claim.volume_name) if claim.volume_name else None
+        found = self.state.filesystem(claim.export) if claim.export else None
         return replace(claim.volume, nodes=_nodes(found), problem=claim.volume.problem or problem)
 
 
