@@ -17,6 +17,9 @@ from windrow.app.check import check
 from windrow.bootstrap.support_matrix.matrix import read_matrix
 from windrow.cloudprovider import names as service_names
 from windrow.core.formats.yaml import load_all
+from windrow.csi.harvester.claims import LONGHORN
+from windrow.csi.names import DRIVER, HOST_STORAGE_CLASS, HOST_VOLUME_MODE
+from windrow.csi.requests import ignored_parameters, read_volume_parameters
 from windrow.drivers.api import NODE_DRIVER, machine_config
 from windrow.emulator.site import parse_inventory
 from windrow.harvester.resources import IP_POOL
@@ -74,7 +77,7 @@ def find_sort(text: str, raw: Raw) -> str:
     kind, spec = raw.get("kind"), raw.get("spec") or {}
     if text.startswith("#cloud-config") or "write_files" in raw:
         return "user data"
-    if kind in ("IPPool", "NodeDriver", "HarvesterConfig"):
+    if kind in ("IPPool", "NodeDriver", "HarvesterConfig", "StorageClass"):
         return str(kind)
     if kind in OF_CHARTS:
         return "manifest of the guest"
@@ -120,6 +123,15 @@ def test_an_example_of_a_guide_is_understood_without_a_fault(guide: str, number:
                 parse_inventory(raw)
             case "support matrix":
                 read_matrix(text)
+            case "StorageClass" if raw["provisioner"] == DRIVER:
+                assert (
+                    ignored_parameters(
+                        read_volume_parameters(raw["parameters"]), (HOST_STORAGE_CLASS, HOST_VOLUME_MODE)
+                    )
+                    == []
+                )
+            case "StorageClass":
+                assert (raw["provisioner"], raw["parameters"]["migratable"]) == (LONGHORN, "false")
             case "IPPool" | "NodeDriver" | "Service":
                 pass  # below
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from windrow.csi import names
 from windrow.csi.errors import Aborted, InvalidArgument
@@ -19,6 +20,8 @@ MAX_HANDLE = 512
 MAX_MAP = 4096
 MAX_CAPABILITIES = 64
 MAX_FLAGS = 4096
+# How alike a parameter and a known one are, from 0 to 1, where the known one must be meant.
+MISSPELT = 0.75
 
 ONE_NODE = frozenset(
     {
@@ -80,6 +83,7 @@ def read_map(found: Mapping[str, str], field: str) -> dict[str, str]:
 def read_volume_parameters(found: Mapping[str, str], field: str = "parameters") -> dict[str, str]:
     """The parameters of a StorageClass. Raises InvalidArgument."""
     parameters = read_map(found, field)
+    _require_no_misspelt(parameters, (names.HOST_STORAGE_CLASS, names.HOST_VOLUME_MODE), field)
     mode = parameters.get(names.HOST_VOLUME_MODE)
     if mode is not None and mode not in names.HOST_VOLUME_MODES:
         raise _unknown_value(field, names.HOST_VOLUME_MODE, mode, names.HOST_VOLUME_MODES)
@@ -95,10 +99,19 @@ def read_volume_parameters(found: Mapping[str, str], field: str = "parameters") 
 def read_snapshot_parameters(found: Mapping[str, str], field: str = "parameters") -> dict[str, str]:
     """The parameters of a VolumeSnapshotClass. Raises InvalidArgument."""
     parameters = read_map(found, field)
+    _require_no_misspelt(parameters, (names.SNAPSHOT_TYPE,), field)
     type_ = parameters.get(names.SNAPSHOT_TYPE)
     if type_ is not None and type_ not in names.SNAPSHOT_TYPES:
         raise _unknown_value(field, names.SNAPSHOT_TYPE, type_, names.SNAPSHOT_TYPES)
     return parameters
+
+
+def _require_no_misspelt(parameters: Mapping[str, str], known: Sequence[str], field: str) -> None:
+    """A parameter of another name has no effect, as with the Go driver; one that is nearly ours was meant to have one."""
+    by_lower = {name.lower(): name for name in known}
+    for key in ignored_parameters(parameters, known):
+        if len(key) <= MAX_NAME and (near := get_close_matches(key.lower(), by_lower, 1, MISSPELT)):
+            raise InvalidArgument(f"{field}[{key}]", "it means nothing", f"write {by_lower[near[0]]}")
 
 
 def _unknown_value(field: str, key: str, value: str, known: Sequence[str]) -> InvalidArgument:
@@ -141,7 +154,11 @@ def read_capability(found: csi.VolumeCapability, field: str) -> VolumeKind:
     if mode in ONE_NODE:
         return "disk"
     if mode not in MANY_NODES:
-        raise InvalidArgument(f"{field}.access_mode", f"{_mode_name(mode)} is not supported")
+        raise InvalidArgument(
+            f"{field}.access_mode",
+            f"{_mode_name(mode)} is not supported",
+            "use ReadWriteOnce or ReadWriteOncePod, or ReadWriteMany with a class of Harvester that shares volumes",
+        )
     if access == "block":
         raise InvalidArgument(field, f"a block device cannot be used in mode {_mode_name(mode)}")
     return "shared"

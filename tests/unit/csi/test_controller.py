@@ -100,6 +100,10 @@ MALFORMED: list[tuple[str, Message]] = [
         create_with(lambda r: r.parameters.update({"hostVolumeMode": "Filesystem"})),
     ),
     ("parameters[hostStorageClass]", create_with(lambda r: r.parameters.update({"hostStorageClass": ""}))),
+    *(
+        (f"parameters[{key}]", create_with(lambda r, key=key: r.parameters.update({key: "longhorn"})))
+        for key in ("hostStorageClas", "HostStorageClass", "storageClass", "hostvolumemode")
+    ),
     ("mutable_parameters", create_with(lambda r: r.mutable_parameters.update({"a": "b"}))),
     ("volume_content_source", create_with(lambda r: r.volume_content_source.CopyFrom(source()))),
     (
@@ -138,6 +142,10 @@ MALFORMED: list[tuple[str, Message]] = [
         "parameters[type]",
         csi.CreateSnapshotRequest(name="a", source_volume_id="b", parameters={"type": "tape"}),
     ),
+    (
+        "parameters[typ]",
+        csi.CreateSnapshotRequest(name="a", source_volume_id="b", parameters={"typ": "backup"}),
+    ),
     ("snapshot_id", csi.DeleteSnapshotRequest()),
     ("snapshot_id", csi.GetSnapshotRequest()),
     ("max_entries", csi.ListVolumesRequest(max_entries=-1)),
@@ -170,6 +178,24 @@ async def test_a_created_volume_carries_its_parameters_as_context():
     assert (volume.volume_id, volume.capacity_bytes) == ("pvc-1", GIB)
     assert dict(volume.volume_context) == {names.HOST_STORAGE_CLASS: "fast"}
     assert not volume.HasField("content_source")
+
+
+async def test_a_misspelt_parameter_is_told_with_the_one_that_is_meant():
+    request = create_volume()
+    request.parameters.update({"hostStorageClas": "foo"})
+    with pytest.raises(InvalidArgument) as error:
+        await a_controller().CreateVolume(request)
+
+    assert (error.value.field, error.value.hint) == ("parameters[hostStorageClas]", "write hostStorageClass")
+
+
+async def test_a_mode_that_is_not_supported_is_told_with_those_that_are():
+    request = create_volume()
+    request.volume_capabilities[0].access_mode.mode = Mode.MULTI_NODE_READER_ONLY
+    with pytest.raises(InvalidArgument, match="MULTI_NODE_READER_ONLY is not supported") as error:
+        await a_controller().CreateVolume(request)
+
+    assert "ReadWriteOncePod" in error.value.hint
 
 
 async def test_a_parameter_without_effect_is_logged(caplog: pytest.LogCaptureFixture):
