@@ -473,16 +473,10 @@ class Observer:
     ) -> tuple[VolumeClaim, ...]:
         recorded = cluster.recorded.volumes
         used = await client.list(VM, namespace) if recorded is not None and recorded.delete else []
-        guest = Guest(cluster.recorded.guest_uid, cluster.created, self._find_twin(cluster))
+        guest = Guest(
+            cluster.recorded.guest_uid, cluster.created, find_twin(cluster, self._context.clusters.values())
+        )
         return read_volume_claims(claims, used, recorded, guest)
-
-    def _find_twin(self, cluster: Cluster) -> str:
-        """Another Cluster whose guest has the same uid, as it has after a start from the other's etcd snapshot; "" for none."""
-        uid = cluster.recorded.guest_uid
-        for raw in self._context.clusters.values() if uid else ():
-            if uid_of(raw) != cluster.uid and nested(raw, "status", "guestUID") == uid:
-                return f"Cluster {namespace_of(raw)}/{name_of(raw)}"
-        return ""
 
     async def _list_guest_volumes(self, state: ClusterState) -> GuestVolumes | None:
         connection = self._guests.find(state.cluster.uid)
@@ -893,3 +887,12 @@ def clusters_using_config(kind: str, config: Raw, clusters: list[Raw]) -> list[O
         if named and kind in read_machine_config_kinds(raw) and namespace_of(raw) == namespace_of(config):
             found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
     return found
+
+
+def find_twin(cluster: Cluster, clusters: Iterable[Raw]) -> str:
+    """Another Cluster whose guest has the same uid, as it has after a start from the other's etcd snapshot; "" for none."""
+    uid = cluster.recorded.guest_uid
+    for raw in clusters if uid else ():
+        if uid_of(raw) != cluster.uid and nested(raw, "status", "guestUID") == uid:
+            return f"Cluster {namespace_of(raw)}/{name_of(raw)}"
+    return ""

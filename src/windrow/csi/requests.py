@@ -110,7 +110,7 @@ def _require_no_misspelt(parameters: Mapping[str, str], known: Sequence[str], fi
     """A parameter of another name has no effect, as with the Go driver; one that is nearly ours was meant to have one."""
     by_lower = {name.lower(): name for name in known}
     for key in ignored_parameters(parameters, known):
-        if len(key) <= MAX_NAME and (near := get_close_matches(key.lower(), by_lower, 1, MISSPELT)):
+        if near := get_close_matches(key[:MAX_NAME].lower(), by_lower, cutoff=MISSPELT):
             raise InvalidArgument(f"{field}[{key}]", "it means nothing", f"write {by_lower[near[0]]}")
 
 

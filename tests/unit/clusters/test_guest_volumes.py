@@ -472,6 +472,11 @@ def test_all_that_is_kept_is_named_in_events_of_so_many_and_what_is_beyond_is_co
     many = of_kind(ended(*(claim(f"pvc-{number}", unproven=UNMARKED) for number in range(50))), KeepClaims)
     assert len(many) == 9
     assert many[-1].because == f"2 more PersistentVolumeClaims, since {UNMARKED}"
+    one_more = [claim(f"pvc-{number}", unproven=UNMARKED) for number in range(49)]
+    assert (
+        of_kind(ended(*one_more), KeepClaims)[-1].because
+        == f"1 more PersistentVolumeClaims, since {UNMARKED}"
+    )
     assert (
         len(of_kind(ended(*(claim(f"p-{number}", unproven=UNMARKED) for number in range(48))), KeepClaims))
         == 8
@@ -483,3 +488,9 @@ def test_an_opted_out_cluster_keeps_also_what_is_recorded_to_be_deleted() -> Non
 
     assert of_kind(plan, DeleteVolumes) == []
     assert "skipHarvesterMachineProvisionCleanup keeps all volumes" in of_kind(plan, KeepClaims)[0].because
+
+
+def test_a_guest_whose_uid_is_not_known_has_marked_nothing() -> None:
+    empty = a_claim("db", label=True, annotations={"windrow.io/guest-uid": ""})
+
+    assert read_volume_claims([empty], [], None, Guest("", NOON)) == ()

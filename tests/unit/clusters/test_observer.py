@@ -19,7 +19,7 @@ from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOINT_MODE, secrets_name
 from windrow.clusters.api.secrets import GUEST_KUBECONFIG, CredentialError, SecretData, render_secrets
 from windrow.clusters.context import ProcessState, ReconcileContext
-from windrow.clusters.observer import Observer, credentials_of
+from windrow.clusters.observer import Observer, credentials_of, find_twin
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node, Pod
 from windrow.core.stamps import ObservedStamps
@@ -966,3 +966,15 @@ def test_the_preflight_is_repeated_for_another_spec_and_where_the_name_of_the_ac
 def test_every_pool_has_the_digest_of_its_configuration_but_for_a_cluster_that_is_deleted() -> None:
     assert all(observe(Harvester()).config_hashes.get(name) for name in ("pool1",))
     assert observe(Harvester(), deletionTimestamp=GONE).config_hashes == {}
+
+
+def test_a_twin_is_another_cluster_whose_guest_has_the_same_uid() -> None:
+    mine = a_cluster()
+    mine = replace(mine, recorded=replace(mine.recorded, guest_uid="g"))
+
+    def other(guest: str, uid: str = "another") -> dict[str, Any]:
+        return {"metadata": {"name": "copy", "namespace": "x", "uid": uid}, "status": {"guestUID": guest}}
+
+    assert find_twin(mine, [other("h"), other("g", mine.uid)]) == ""
+    assert find_twin(mine, [other("h"), other("g")]) == "Cluster x/copy"
+    assert find_twin(replace(mine, recorded=replace(mine.recorded, guest_uid="")), [other("")]) == ""

@@ -455,6 +455,9 @@ def test_a_process_that_has_just_begun_knows_the_nodes_of_a_shared_volume_and_as
         await share(rig, rig.node)
         await rig.volumes.create(VolumeRequest("disk", SizeRange(GIB)))
         async with restarted(rig) as volumes:
+            assert await volumes.state.read_nodes_sharing("disk") == ()
+            assert not volumes.state.filesystems.has_synced
+        async with restarted(rig) as volumes:
             await rig.volumes.ensure_attached("disk", rig.node, False)
             assert await volumes.state.read_nodes_sharing("disk") == ()
             assert not volumes.state.filesystems.has_synced

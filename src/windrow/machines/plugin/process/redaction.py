@@ -66,7 +66,7 @@ def base64_forms(secret: str) -> Iterator[str]:
             bits = 8 * before
             whole = encode(bytes(before) + data).decode()
             # Characters that also encode bits of a neighbour are left out at both ends.
-            yield whole[-(-bits // 6) : (bits + 8 * len(data)) // 6]
+            yield whole[(bits + 5) // 6 : (bits + 8 * len(data)) // 6]
 
 
 def _named_values(secret: str) -> Iterator[str]:
