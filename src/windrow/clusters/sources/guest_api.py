@@ -166,7 +166,7 @@ class GuestConnection:
         self._probed = False
         self._opened_at = clock.monotonic()
         self._probe_now = asyncio.Event()
-        self._disconnected = False
+        self._disconnected = asyncio.Event()
         self._informer: Informer[Node] = Informer(
             self._transport, NODE, "", read_node, clock, rng, on_state=changed
         )
@@ -190,7 +190,7 @@ class GuestConnection:
         self._probe_now.set()
 
     def _disconnect(self) -> None:
-        self._disconnected = True
+        self._disconnected.set()
         self._transport.changed.set()
 
     def observe(self) -> GuestState:
@@ -291,7 +291,7 @@ class GuestConnection:
 
     async def _watch_nodes(self) -> None:
         """Watch the Nodes until no server answers any more."""
-        self._disconnected = False
+        self._disconnected.clear()
         watch = asyncio.ensure_future(self._informer.run())
         watch.add_done_callback(lambda _: self._transport.changed.set())
         try:
@@ -300,7 +300,7 @@ class GuestConnection:
                 self._transport.changed.clear()
                 if watch.done():
                     return watch.result()  # it only ends by a defect, which is raised here
-                if self._disconnected:
+                if self._disconnected.is_set():
                     return self._mark_unreachable("the connection to its API was lost")
                 if self._transport.is_watching:
                     self._mark_reachable()
