@@ -27,7 +27,7 @@ from windrow.app.clock import SystemClock
 from windrow.core.errors import UserError
 from windrow.csi.mounts.devices import Device, DeviceTree
 from windrow.csi.mounts.formatting import Formatting, FormattingRecords
-from windrow.csi.mounts.linux import LinuxMounts
+from windrow.csi.mounts.linux.mounts import LinuxMounts
 from windrow.csi.mounts.mountinfo import parse_mountinfo
 from windrow.csi.mounts.port import FilesystemMount, NetworkShare, VolumeDevice
 
@@ -143,15 +143,15 @@ class LinuxRig:
 
     def exchange(self, volume: VolumeDevice, other: VolumeDevice, size: int) -> None:
         """Once, after the volume's disk was found and before it is opened: another volume's disk has taken its place."""
-        opened = self.mounts._opened
+        opened = self.mounts._disks.opened
 
         def exchanged(*args: Any) -> Any:
-            del self.mounts._opened  # type: ignore[attr-defined]
+            del self.mounts._disks.opened  # type: ignore[attr-defined]
             self.detach(volume)
             self.attach(other, size, "ext4")
             return opened(*args)
 
-        self.mounts._opened = exchanged  # type: ignore[method-assign]
+        self.mounts._disks.opened = exchanged  # type: ignore[method-assign]
 
     def resize(self, volume: VolumeDevice, size: int) -> None:
         self._disks[volume.volume_id].resize(size)

@@ -13,11 +13,12 @@ from tests.stories.test_cluster_life import Story, a_story, check_story, lose
 from tests.support.clock import run_driven
 
 from windrow.client.client import Client
-from windrow.clusters.api.names import OUT_OF_SERVICE, REMEDIATION
+from windrow.clusters.api.names import REMEDIATION
 from windrow.harvester.resources import VM_ACTIONS
 from windrow.kubernetes.objects import Raw, name_of, nested, new_object
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import NODE, POD, VOLUME_ATTACHMENT
+from windrow.kubernetes.taints import OUT_OF_SERVICE
 
 VOLUMES = ("pvc-1", "pvc-2", "pvc-3")
 

@@ -12,6 +12,7 @@ from windrow.core.formats.fastjson import loads, loads_list
 from windrow.core.formats.json import NotJson
 from windrow.core.wait import yield_turn
 from windrow.kubernetes import requests
+from windrow.kubernetes.answers.replies import decode_answer
 from windrow.kubernetes.errors import (
     Expired,
     InvalidReply,
@@ -23,7 +24,6 @@ from windrow.kubernetes.errors import (
     require_metadata,
 )
 from windrow.kubernetes.objects import Raw
-from windrow.kubernetes.replies import decode_answer
 from windrow.kubernetes.requests import Propagation, Request
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 

@@ -37,7 +37,7 @@ from windrow.core.clock import Clock
 from windrow.core.files import read_text
 from windrow.core.formats.fastjson import loads
 from windrow.core.formats.json import NotJson
-from windrow.kubernetes import messages
+from windrow.kubernetes.answers import messages
 from windrow.kubernetes.errors import (
     CertificateError,
     KubeError,

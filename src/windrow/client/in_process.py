@@ -17,7 +17,7 @@ from windrow.client.auth import RequestCredentials, credential_for
 from windrow.core import pki
 from windrow.core.clock import Clock
 from windrow.core.files import read_text
-from windrow.kubernetes import messages
+from windrow.kubernetes.answers import messages
 from windrow.kubernetes.errors import CertificateError, Unauthorized, Unreachable, error_for
 from windrow.kubernetes.handler import Handler, Peer, TlsIdentity
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile

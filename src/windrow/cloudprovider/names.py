@@ -11,11 +11,8 @@ from zlib import crc32
 
 from windrow.harvester.names import is_label_value
 
-# Taints. Kubelets started with an external cloud provider register with the first one.
-UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
+# A taint.
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
-# Of a node that was shut down without notice, by a person or a program that vouches for it: its volumes are being released.
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 # Annotations on guest nodes. The kubelet writes the first from --node-ip: one address, or two of both families.
 PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"

@@ -34,6 +34,7 @@ from windrow.kubernetes.objects import (
     time_of,
     uid_of,
 )
+from windrow.kubernetes.taints import UNINITIALIZED, list_out_of_service
 from windrow.machines.port import HARVESTER, MachineStatus, Problem
 
 V = TypeVar("V")
@@ -72,7 +73,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
     voter = find_condition(conditions, names.ETCD_VOTER)
     annotations, labels = annotations_of(raw), labels_of(raw)
     taints = objects_at(raw, "spec", "taints")
-    shutdowns = [taint for taint in taints if taint.get("key") == names.OUT_OF_SERVICE]
+    shutdowns = list_out_of_service(raw)
     return Node(
         name=name_of(raw),
         uid=uid_of(raw),
@@ -86,7 +87,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
             for entry in objects_at(raw, "status", "addresses")
             if entry.get("type") == "InternalIP"
         ),
-        uninitialized=any(taint.get("key") == names.UNINITIALIZED for taint in taints),
+        uninitialized=any(taint.get("key") == UNINITIALIZED for taint in taints),
         etcd_voter=None if voter is None else voter.status == "True",
         unschedulable=nested(raw, "spec", "unschedulable", default=False) is True,
         labels=frozenset(labels),

@@ -6,7 +6,9 @@ StorageClasses stay in use. Keys that start with `windrow.io/` are ours.
 
 from __future__ import annotations
 
-DRIVER = "driver.harvesterhci.io"
+from windrow.harvester.names import CSI_DRIVER
+
+DRIVER = CSI_DRIVER
 
 # Parameters of StorageClasses. The first names the class on Harvester, and is stronger than --host-storage-class.
 HOST_STORAGE_CLASS = "hostStorageClass"

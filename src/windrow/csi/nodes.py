@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+from windrow.harvester.identity import vm_uid_of
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import name_of, objects_at, text_at
+from windrow.kubernetes.taints import list_out_of_service
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +19,33 @@ class NodeVm:
     name: str
     uid: str
     by: Literal["providerID", "hardware", "name"]
+
+
+@dataclass(frozen=True, slots=True)
+class GuestNode:
+    """A Node of the guest cluster, and what it says of its VM; "" for nothing."""
+
+    name: str
+    vm_uid: str = ""
+    system_uuid: str = ""
+    # The providerID where it is not Harvester's.
+    other_provider: str = ""
+    is_ready: bool = False
+    # The values of its taints out-of-service, by which it is told who has set them.
+    out_of_service: tuple[str, ...] = ()
+
+
+def read_node(raw: Mapping[str, Any]) -> GuestNode:
+    provider_id = text_at(raw, "spec", "providerID")
+    vm_uid = vm_uid_of(provider_id)
+    return GuestNode(
+        name=name_of(raw),
+        vm_uid=vm_uid,
+        system_uuid=text_at(raw, "status", "nodeInfo", "systemUUID").lower(),
+        other_provider="" if vm_uid else provider_id,
+        is_ready=is_true(objects_at(raw, "status", "conditions"), "Ready"),
+        out_of_service=tuple(text_at(taint, "value") for taint in list_out_of_service(raw)),
+    )
 
 
 class NodeIds(Protocol):

@@ -75,6 +75,12 @@ GLOBAL_IP_POOL = "loadbalancer.harvesterhci.io/global-ip-pool"
 # right.
 GUEST_UID = "windrow.io/guest-uid"
 
+# Ours, a label of what a CSI driver has made, with the driver's name as its value. Windrow's lists and its report of orphans
+# select on it, and a claim that has it and GUEST_UID is proven to be that guest's.
+MADE_BY_CSI = "windrow.io/csi-driver"
+# The name of the CSI driver, the Go one and ours, in StorageClasses, PersistentVolumes and VolumeAttachments.
+CSI_DRIVER = "driver.harvesterhci.io"
+
 # Windrow's own: the owner of an object. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
 CLUSTER_UID = "windrow.io/cluster-uid"
 MACHINE_UID = "windrow.io/machine-uid"

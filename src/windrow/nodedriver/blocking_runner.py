@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
 
 from windrow.kubernetes import requests
+from windrow.kubernetes.answers.replies import decode_answer
 from windrow.kubernetes.errors import (
     CertificateError,
     Expired,
@@ -26,7 +27,6 @@ from windrow.kubernetes.errors import (
     error_from_status,
     is_not_found,
 )
-from windrow.kubernetes.replies import decode_answer
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.effects import (

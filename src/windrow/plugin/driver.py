@@ -265,7 +265,7 @@ class Driver:
             return self._clients[kubeconfig]
 
     def _new_client(self, machine: Configuration) -> HttpClient:
-        from windrow.kubernetes.messages import insecure_warning
+        from windrow.kubernetes.answers.messages import insecure_warning
         from windrow.plugin.http.client import HttpClient
 
         access, process = self._client_config(machine), self._process

@@ -11,8 +11,8 @@ import pytest
 from windrow.client.client import Client
 from windrow.harvester.connection import connection_problem, is_inconclusive
 from windrow.kubernetes import requests
+from windrow.kubernetes.answers.replies import decode_answer
 from windrow.kubernetes.errors import InvalidReply, KubeError
-from windrow.kubernetes.replies import decode_answer
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ApiResource
 from windrow.kubernetes.retry import may_still_be_carried_out

@@ -36,9 +36,10 @@ from windrow.clusters.plan.actions import (
     TaintNode,
     UntaintNode,
 )
-from windrow.clusters.plan.volumes.fencing import RELEASE_TIMEOUT, is_shutdown_suspected
+from windrow.clusters.plan.volumes.fencing import is_shutdown_suspected
 from windrow.clusters.state import MachineState, read_node
 from windrow.harvester.shutdown import Shutdown
+from windrow.kubernetes.taints import FORCED_DETACH_TIMEOUT
 
 SERVERS = a_pool("servers", 3, SERVER)
 # Remediation is off, so that nothing but the taint is decided about the machine.
@@ -201,9 +202,9 @@ def test_a_node_is_deleted_once_nothing_is_attached_to_it() -> None:
 @pytest.mark.parametrize(
     ("machine", "at"),
     [
-        (tainted(removed(WORKER)), NOON + RELEASE_TIMEOUT),
-        (tainted(removed(WORKER), since=None), NOON + RELEASE_TIMEOUT),
-        (proven(removed(WORKER), DOUBT), NOON + RELEASE_TIMEOUT),
+        (tainted(removed(WORKER)), NOON + FORCED_DETACH_TIMEOUT),
+        (tainted(removed(WORKER), since=None), NOON + FORCED_DETACH_TIMEOUT),
+        (proven(removed(WORKER), DOUBT), NOON + FORCED_DETACH_TIMEOUT),
     ],
     ids=["dated", "undated", "unproven"],
 )

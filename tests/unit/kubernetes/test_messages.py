@@ -1,7 +1,7 @@
 from windrow.core.formats.json import dumps
+from windrow.kubernetes.answers.messages import certificate_error, explain
 from windrow.kubernetes.errors import Forbidden, error_for
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.messages import certificate_error, explain
 from windrow.kubernetes.requests import Reply
 
 ACCESS = ClientConfig("https://h:6443", token="t", user="guest")

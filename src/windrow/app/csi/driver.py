@@ -77,7 +77,7 @@ def _node_service(options: Options, clock: Clock, log: logging.Logger) -> NodeSe
     if not options.node_id:
         return None
     from windrow.csi.mounts.devices import DeviceTree
-    from windrow.csi.mounts.linux import LinuxMounts
+    from windrow.csi.mounts.linux.mounts import LinuxMounts
     from windrow.csi.node import NodeService
     from windrow.csi.server import UnixEndpoint, parse_endpoint
 

@@ -52,6 +52,7 @@ from windrow.core.logs import with_values
 from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.errors import Conflict, Forbidden
 from windrow.kubernetes.resources import NODE
+from windrow.kubernetes.taints import UNINITIALIZED
 
 # A host name in a guest cannot be watched, only asked for.
 HOSTNAME_RETRY = timedelta(seconds=10)
@@ -214,7 +215,7 @@ class NodeController:
         for change in plan.changes:
             if not isinstance(change, EmitEvent):
                 with_values(self._log, node=node.name).info("%s", change)
-            if isinstance(change, RemoveTaint) and change.key == names.UNINITIALISED and node.created:
+            if isinstance(change, RemoveTaint) and change.key == UNINITIALIZED and node.created:
                 self._metrics.taint_removal_delay.observe((self._clock.now() - node.created).total_seconds())
 
     def _retry_after(self, state: NodeState, plan: Plan) -> timedelta | None:

@@ -43,6 +43,7 @@ from windrow.cloudprovider.options import Options
 from windrow.cloudprovider.services.actions import describe_entries
 from windrow.core.formats.json import dumps
 from windrow.harvester.identity import provider_id
+from windrow.kubernetes.taints import FORCED_DETACH_TIMEOUT, UNINITIALIZED
 
 Labels = tuple[tuple[str, str | None], ...]
 
@@ -148,10 +149,6 @@ class Plan:
     requeue_after: timedelta | None = None
 
 
-# After this long kube-controller-manager detaches volumes by force, taint or not.
-RELEASE_TIMEOUT = timedelta(minutes=6)
-
-
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """The observed state of one node and its VM.
@@ -172,7 +169,7 @@ class NodeState:
     @property
     def is_being_released(self) -> bool:
         """Whether its volumes may still be detached from it at once: without the node they are waited for much longer."""
-        return self.out_of_service_for is not None and self.out_of_service_for < RELEASE_TIMEOUT
+        return self.out_of_service_for is not None and self.out_of_service_for < FORCED_DETACH_TIMEOUT
 
 
 def plan_node(state: NodeState, options: Options) -> Plan:
@@ -186,7 +183,7 @@ def plan_node(state: NodeState, options: Options) -> Plan:
 
 
 def needs_initialisation(node: GuestNode) -> bool:
-    return node.has_taint(names.UNINITIALISED)
+    return node.has_taint(UNINITIALIZED)
 
 
 def plan_sync(state: NodeState, options: Options) -> Plan:
@@ -219,7 +216,7 @@ def plan_initialisation(state: NodeState, vm: GuestVm, options: Options) -> Plan
         changes.append(SetProviderId(provider_id(vm.uid), because))
     topology, requeue_after = plan_topology(state, instance, f"the host of VM {vm.name} has this topology")
     changes += topology
-    changes.append(RemoveTaint(names.UNINITIALISED, because))
+    changes.append(RemoveTaint(UNINITIALIZED, because))
     wanted = prefer_provided(node, known)
     if wanted != node.addresses and (has_ip(wanted) or not has_ip(node.addresses)):
         changes.append(SetAddresses(wanted, f"VM {vm.name} reports them"))

@@ -29,6 +29,7 @@ from windrow.kubernetes.objects import (
     text_at,
     uid_of,
 )
+from windrow.kubernetes.taints import OUT_OF_SERVICE
 
 _LABELS = (*names.TOPOLOGY, names.INSTANCE_TYPE, names.INSTANCE_TYPE_BETA)
 
@@ -84,7 +85,7 @@ class GuestNode:
     @property
     def out_of_service_since(self) -> datetime | None:
         """None also where the taint has no date."""
-        dates = (_parse_time(one.time_added) for one in self.taints if one.key == names.OUT_OF_SERVICE)
+        dates = (_parse_time(one.time_added) for one in self.taints if one.key == OUT_OF_SERVICE)
         return next((date for date in dates if date is not None), None)
 
 

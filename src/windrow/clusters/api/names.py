@@ -59,12 +59,8 @@ NODE_OS = "cattle.io/os"
 NODE_MACHINE = "rke.cattle.io/machine"
 
 # Kubernetes'.
-UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 MIRROR_POD = "kubernetes.io/config.mirror"
-# The taint of a Node that was shut down without notice: kube-controller-manager then deletes its pods and detaches their
-# volumes at once. Its value means nothing to Kubernetes, so it tells which taint the manager has set and may remove: a kubelet
-# can write annotations of its Node, but no taints.
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+# Of the taint out-of-service: by it the manager knows which it has set, and may remove.
 OUT_OF_SERVICE_VALUE = "nodeshutdown-by-windrow"
 
 ETCD_VOTER = "EtcdIsVoter"  # a Node condition of RKE2 and K3s

@@ -45,6 +45,7 @@ from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condit
 from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
 from windrow.kubernetes.objects import Raw, name_of, objects_at, resource_version_of, uid_of
 from windrow.kubernetes.resources import NODE, POD, SECRET
+from windrow.kubernetes.taints import list_out_of_service, render_out_of_service, without_out_of_service
 from windrow.machines.port import (
     HARVESTER,
     InfrastructureUnknown,
@@ -55,12 +56,6 @@ from windrow.machines.port import (
 )
 
 log = logging.getLogger(__name__)
-
-OUT_OF_SERVICE_TAINT = {
-    "key": names.OUT_OF_SERVICE,
-    "value": names.OUT_OF_SERVICE_VALUE,
-    "effect": "NoExecute",
-}
 
 
 class MachineActions:
@@ -177,17 +172,15 @@ class MachineActions:
         planned = get_machine(action.machine, state).node
         if planned is None or read_node(raw).ready != planned.ready:
             raise StalePlan  # a Node that is Ready by now has a machine that was started again
-        taints = objects_at(raw, "spec", "taints")
-        if any(taint.get("key") == names.OUT_OF_SERVICE for taint in taints):
+        if list_out_of_service(raw):
             return  # someone else has set it meanwhile
-        taint = {**OUT_OF_SERVICE_TAINT, "timeAdded": format_time(self._context.clock.now())}
-        await self._write_taints(raw, [*taints, taint], state)
+        taint = render_out_of_service(names.OUT_OF_SERVICE_VALUE, self._context.clock.now())
+        await self._write_taints(raw, [*objects_at(raw, "spec", "taints"), taint], state)
 
     async def untaint_node(self, action: do.UntaintNode, state: ClusterState) -> None:
         raw = await self._read_node(action.node, action.uid, state)
-        taints = objects_at(raw, "spec", "taints")
-        kept = [taint for taint in taints if not _is_set_by_manager(taint)]
-        if kept != taints:
+        kept = without_out_of_service(raw, names.OUT_OF_SERVICE_VALUE)
+        if kept != objects_at(raw, "spec", "taints"):
             await self._write_taints(raw, kept, state)
 
     async def _read_node(self, name: str, uid: str, state: ClusterState) -> Raw:
@@ -319,7 +312,3 @@ class MachineActions:
             self._context.machines.mutated(raw)
         self._context.process_state.deletion_requested.pop(machine.uid, None)
         self._context.process_state.node_deleted.discard(machine.uid)
-
-
-def _is_set_by_manager(taint: Raw) -> bool:
-    return taint.get("key") == names.OUT_OF_SERVICE and taint.get("value") == names.OUT_OF_SERVICE_VALUE

@@ -42,6 +42,7 @@ from windrow.clusters.state import ClusterState, MachineState, unreachable_reaso
 from windrow.core.formats.duration import human_duration
 from windrow.harvester.unanswered import describe_expiry, plan_end
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
+from windrow.kubernetes.taints import FORCED_DETACH_TIMEOUT
 from windrow.machines.port import HARVESTER, is_synthetic_uid
 
 EVICTION_RETRY = timedelta(seconds=5)
@@ -194,7 +195,7 @@ def _delete_node(machine: MachineState, state: ClusterState, partial: PartialPla
             return
         if fencing.awaits_release(machine, state):
             what = fencing.describe_attached(machine)
-            then = f"Node {node} is deleted, at the latest {human_duration(fencing.RELEASE_TIMEOUT)} after it was tainted"
+            then = f"Node {node} is deleted, at the latest {human_duration(FORCED_DETACH_TIMEOUT)} after it was tainted"
             partial.wait(what, then, machine.name, state.now + EVICTION_RETRY)
             return
         partial.actions.append(DeleteNode("its VM is deleted", machine.name, node))

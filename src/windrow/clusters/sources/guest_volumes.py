@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any
 
 from windrow.clusters.api.guest_volumes import GuestVolumes
-from windrow.harvester.names import GUEST_UID, MACHINE_UID
+from windrow.harvester.names import CSI_DRIVER, GUEST_UID, MACHINE_UID, MADE_BY_CSI
 from windrow.harvester.vms import claim_volumes_of
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -35,9 +35,6 @@ from windrow.kubernetes.objects import (
 )
 from windrow.kubernetes.resources import PVC, ObjectRef
 
-# Of the CSI driver, ours and the Go one; a volume's handle is the name of its claim on Harvester.
-CSI_DRIVER = "driver.harvesterhci.io"
-MADE_BY_CSI = "windrow.io/csi-driver"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 # A status has to stay far below the megabyte of an object. Claims beyond it are kept. 5000 names `pvc-<uid>` fit.
 MAX_RECORDED = 5000

@@ -14,19 +14,17 @@ from windrow.client.leader_election import LeaderElector, LeadershipLost
 from windrow.client.transport import Transport
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import Outcome, Settled, Waiting
-from windrow.core.clock import Clock, format_time, sleep
+from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.csi import names
 from windrow.csi.fencing.planning import (
-    FencedNode,
     describe_doubt,
     is_running,
     plan_reads,
-    read_node,
     render_node,
 )
 from windrow.csi.harvester.attachments.records import read_records
-from windrow.csi.nodes import NodeVm
+from windrow.csi.nodes import GuestNode, NodeVm, read_node
 from windrow.harvester.resources import VM, VMI
 from windrow.harvester.shutdown import LAUNCHERS, Shutdown, read_shutdown, select_launchers
 from windrow.kubernetes.objects import Raw, annotations_of, nested
@@ -81,7 +79,7 @@ class NodeFencing:
 
     async def fence(self) -> None:
         """Fence until cancelled; only the holder of the Lease does."""
-        nodes: Informer[FencedNode] = Informer(self._transport, NODE, "", read_node, self._clock, self._rng)
+        nodes: Informer[GuestNode] = Informer(self._transport, NODE, "", read_node, self._clock, self._rng)
         controller: Controller[str] = Controller("node-fencing", self._reconcile, self._clock, self._rng)
 
         async def follow() -> None:
@@ -132,7 +130,7 @@ class NodeFencing:
                     self._logged.pop(name, None)
                 return Settled()
 
-    def _wait(self, node: FencedNode, state: str, found: Shutdown) -> Waiting:
+    def _wait(self, node: GuestNode, state: str, found: Shutdown) -> Waiting:
         since, now = self._log_once(node.name, f"{state}: {found.because}"), self._clock.now()
         pause = RECHECK_WITHOUT_VOLUME if found is NO_VOLUME else RECHECK
         return Waiting(f"Node {node.name}, {state}: {found.because}", since, "it is asked again", now + pause)
@@ -146,7 +144,7 @@ class NodeFencing:
             self._log.info("Node %s is %s", name, what)
         return since
 
-    async def _prove_shutdown(self, node: FencedNode) -> Shutdown:
+    async def _prove_shutdown(self, node: GuestNode) -> Shutdown:
         claims = await self._claims_of(node)
         if not claims:
             return NO_VOLUME
@@ -160,7 +158,7 @@ class NodeFencing:
         pods = select_launchers(name, await self._host.list(POD, self._namespace, LAUNCHERS))
         return read_shutdown(f"VirtualMachine {self._namespace}/{name}", vm, vmi, pods)
 
-    async def _claims_of(self, node: FencedNode) -> Collection[Raw]:
+    async def _claims_of(self, node: GuestNode) -> Collection[Raw]:
         """The claims in the namespace that are volumes of this driver which are attached to the Node."""
         claims = []
         for raw in await self._guest.list(VOLUME_ATTACHMENT):
@@ -180,7 +178,7 @@ class NodeFencing:
     async def _write(self, raw: Raw, *, fenced: bool, because: str) -> None:
         """Raises Conflict where the Node was changed since it was read."""
         node = read_node(raw)
-        changed = render_node(raw, fenced=fenced, now=format_time(self._clock.now()))
+        changed = render_node(raw, fenced=fenced, now=self._clock.now())
         if changed is None:
             return
         await self._guest.update(NODE, changed)

@@ -22,57 +22,25 @@ Our taint is told by its value, which no kubelet can set; annotations of a Node 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from windrow.csi.harvester.attachments.records import record_key
-from windrow.csi.nodes import NodeVm
-from windrow.harvester.identity import vm_uid_of
-from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import name_of, nested, objects_at, uid_of
+from windrow.csi.nodes import GuestNode, NodeVm, read_node
+from windrow.kubernetes.objects import nested, objects_at, uid_of
+from windrow.kubernetes.taints import render_out_of_service, without_out_of_service
 
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-# The value tells which program has set the taint. Kubernetes acts on the key alone.
+# By it our taint is told from those of other programs.
 VALUE = "nodeshutdown-by-harvester-csi-driver"
-TAINT = {"key": OUT_OF_SERVICE, "value": VALUE, "effect": "NoExecute"}
 
 
-@dataclass(frozen=True, slots=True)
-class FencedNode:
-    """A Node of the guest cluster. `vm_uid` is "" where its providerID does not tell."""
-
-    name: str
-    uid: str
-    is_ready: bool
-    vm_uid: str = ""
-    # The providerID where it is not Harvester's.
-    other_provider: str = ""
-    is_out_of_service: bool = False
-    is_fenced_by_us: bool = False
-
-
-def read_node(raw: Mapping[str, Any]) -> FencedNode:
-    provider_id = str(nested(raw, "spec", "providerID", default=""))
-    taints = objects_at(raw, "spec", "taints")
-    values = [taint.get("value") for taint in taints if taint.get("key") == OUT_OF_SERVICE]
-    return FencedNode(
-        name_of(raw),
-        uid_of(raw),
-        is_true(nested(raw, "status", "conditions"), "Ready"),
-        vm_uid_of(provider_id),
-        "" if vm_uid_of(provider_id) else provider_id,
-        bool(values),
-        VALUE in values,
-    )
-
-
-def plan_reads(node: FencedNode) -> Literal["shutdown", "running", ""]:
+def plan_reads(node: GuestNode) -> Literal["shutdown", "running", ""]:
     """What has to be proven of the VM of this Node before anything is changed; "" where nothing is to be changed."""
     if node.other_provider:
         return ""
-    if not node.is_ready and not node.is_out_of_service:
+    if not node.is_ready and not node.out_of_service:
         return "shutdown"
-    return "running" if node.is_ready and node.is_fenced_by_us else ""
+    return "running" if node.is_ready and VALUE in node.out_of_service else ""
 
 
 def describe_doubt(known: NodeVm | None, vm: Mapping[str, Any] | None, attached_to: Collection[str]) -> str:
@@ -94,13 +62,13 @@ def is_running(known: NodeVm | None, vmi: Mapping[str, Any] | None) -> bool:
     return any(owner.get("uid") == known.uid for owner in objects_at(vmi, "metadata", "ownerReferences"))
 
 
-def render_node(raw: Mapping[str, Any], *, fenced: bool, now: str) -> dict[str, Any] | None:
+def render_node(raw: Mapping[str, Any], *, fenced: bool, now: datetime) -> dict[str, Any] | None:
     """The whole Node with or without the taint, to be written with its resourceVersion; None where it is so already, or the taint
     is another's."""
-    node = read_node(raw)
-    if fenced == node.is_out_of_service or (not fenced and not node.is_fenced_by_us):
+    values = read_node(raw).out_of_service
+    if fenced == bool(values) or (not fenced and VALUE not in values):
         return None
-    taints = [taint for taint in objects_at(raw, "spec", "taints") if taint.get("key") != OUT_OF_SERVICE]
+    taints = without_out_of_service(raw, VALUE)
     if fenced:
-        taints.append({**TAINT, "timeAdded": now})
+        taints.append(render_out_of_service(VALUE, now))
     return {**raw, "spec": {**(raw.get("spec") or {}), "taints": taints}}

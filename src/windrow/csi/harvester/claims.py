@@ -18,7 +18,7 @@ from windrow.csi import names
 from windrow.csi.handles import is_pvc_name
 from windrow.csi.harvester.attachments.records import AttachRecord, read_records
 from windrow.csi.volumes import SnapshotSource, Source, Volume, VolumeRequest, VolumeSource
-from windrow.harvester.names import GUEST_UID
+from windrow.harvester.names import GUEST_UID, MADE_BY_CSI
 from windrow.harvester.volumes import ClaimModes
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -30,8 +30,6 @@ from windrow.kubernetes.objects import (
     uid_of,
 )
 
-# A label: which driver made it. Windrow's lists and its report of orphans select on it.
-MADE_BY_CSI = "windrow.io/csi-driver"
 # Annotations: what a volume was made with.
 VOLUME_NAME = "windrow.io/csi-volume-name"
 PARAMETERS = "windrow.io/csi-parameters"

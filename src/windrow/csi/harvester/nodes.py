@@ -22,7 +22,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
@@ -31,30 +30,11 @@ from windrow.core.rng import Rng
 from windrow.csi.harvester.attachments.records import record_key
 from windrow.csi.harvester.disks import InstanceDisks, VmDisks
 from windrow.csi.harvester.state import HarvesterState
-from windrow.csi.nodes import NodeVm
+from windrow.csi.nodes import GuestNode, NodeVm, read_node
 from windrow.csi.volumes import NodeNotFound
 from windrow.csi.waits import waits_for
-from windrow.harvester.identity import vm_uid_of
 from windrow.kubernetes.errors import Forbidden
-from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import NODE
-
-
-@dataclass(frozen=True, slots=True)
-class GuestNode:
-    """A Node of the guest cluster, and what it says of its VM; "" for nothing."""
-
-    name: str
-    vm_uid: str = ""
-    system_uuid: str = ""
-
-
-def read_node(raw: Mapping[str, Any]) -> GuestNode:
-    return GuestNode(
-        name=name_of(raw),
-        vm_uid=vm_uid_of(str(nested(raw, "spec", "providerID", default=""))),
-        system_uuid=str(nested(raw, "status", "nodeInfo", "systemUUID", default="")).lower(),
-    )
 
 
 @dataclass(slots=True)

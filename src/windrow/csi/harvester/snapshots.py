@@ -12,9 +12,9 @@ from typing import Any
 
 from windrow.core.formats.json import NotJson, Raw, loads
 from windrow.csi import names
-from windrow.csi.harvester.claims import LONGHORN, MADE_BY_CSI, VOLUME_NAME, Claim, size_at
+from windrow.csi.harvester.claims import LONGHORN, VOLUME_NAME, Claim, size_at
 from windrow.csi.volumes import Snapshot, SnapshotRequest
-from windrow.harvester.names import GUEST_UID
+from windrow.harvester.names import GUEST_UID, MADE_BY_CSI
 from windrow.harvester.resources import SETTING
 from windrow.kubernetes.objects import (
     annotations_of,

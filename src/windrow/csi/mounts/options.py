@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windrow.csi import errors
+from windrow.csi.mounts.port import FilesystemMount
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS = 1, 2, 4, 8, 16
 MS_REMOUNT, MS_DIRSYNC, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 128, 1024, 2048, 4096
@@ -51,6 +52,11 @@ FIELD = "volume_capability.mount.mount_flags"
 class MountOptions:
     flags: int
     data: str
+
+
+def options_of(mount: FilesystemMount) -> MountOptions:
+    """Those that a filesystem is to be mounted with. Raises InvalidArgument."""
+    return parse_mount_options((*mount.flags, "ro") if mount.read_only else mount.flags)
 
 
 def parse_mount_options(options: Iterable[str]) -> MountOptions:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
 from windrow.client.transport import Transport
+from windrow.kubernetes.answers.replies import decode_answer
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.replies import decode_answer
 from windrow.kubernetes.requests import Request
 from windrow.nodedriver.effects import Call, Effect, Gather, Log, Operation
 

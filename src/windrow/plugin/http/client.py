@@ -20,7 +20,7 @@ from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from windrow.core.formats.json import NotJson, loads
-from windrow.kubernetes import messages
+from windrow.kubernetes.answers import messages
 from windrow.kubernetes.errors import (
     CertificateError,
     KubeError,

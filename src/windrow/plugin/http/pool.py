@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from windrow.kubernetes import messages
+from windrow.kubernetes.answers import messages
 from windrow.kubernetes.errors import CertificateError, Unauthorized, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.proxies import BadProxy, Proxy, find_proxy

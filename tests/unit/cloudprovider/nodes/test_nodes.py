@@ -11,7 +11,6 @@ from windrow.cloudprovider.names import (
     REGION,
     REGION_BETA,
     SHUTDOWN,
-    UNINITIALISED,
     ZONE,
     ZONE_BETA,
 )
@@ -41,6 +40,7 @@ from windrow.cloudprovider.nodes.readings import (
     read_node,
 )
 from windrow.cloudprovider.options import Options
+from windrow.kubernetes.taints import UNINITIALIZED
 
 VM = GuestVm("w1", "vm-uid")
 RUNNING = Instance(
@@ -53,7 +53,7 @@ RUNNING = Instance(
     networks=(("nic-1", "default/vlan1"),),
     interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.1",)),),
 )
-FRESH = Taint(UNINITIALISED, "NoSchedule", "true")
+FRESH = Taint(UNINITIALIZED, "NoSchedule", "true")
 ROLE = Taint("node-role.kubernetes.io/etcd", "NoExecute", "true")
 OFF = Taint(SHUTDOWN, "NoSchedule")
 TOPOLOGY = {ZONE: "z1", ZONE_BETA: "z1", REGION: "r1", REGION_BETA: "r1"}
@@ -148,7 +148,7 @@ def test_the_last_taint_leaves_no_empty_list():
 
 def test_the_taint_goes_whatever_its_value_and_effect():
     node = replace(
-        INITIAL, taints=(Taint(UNINITIALISED, "PreferNoSchedule"), Taint(UNINITIALISED, "NoExecute", "x"))
+        INITIAL, taints=(Taint(UNINITIALIZED, "PreferNoSchedule"), Taint(UNINITIALIZED, "NoExecute", "x"))
     )
 
     assert render_patches(node, plan(node).changes)[0]["spec"]["taints"] is None

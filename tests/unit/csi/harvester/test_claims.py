@@ -10,7 +10,6 @@ from windrow.core.formats.quantity import NotQuantity
 from windrow.csi.harvester.claims import (
     KIND,
     LONGHORN,
-    MADE_BY_CSI,
     PARAMETERS,
     SOURCE,
     VOLUME_NAME,
@@ -18,6 +17,7 @@ from windrow.csi.harvester.claims import (
     size_at,
 )
 from windrow.csi.volumes import SnapshotSource, VolumeSource
+from windrow.harvester.names import MADE_BY_CSI
 
 GIB = 2**30
 GA, BETA = "volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"

@@ -20,10 +20,10 @@ from windrow.core.clock import sleep
 from windrow.core.rng import Rng
 from windrow.csi.controller import ControllerService
 from windrow.csi.harvester.disks import InstanceDisks, VmDisks
-from windrow.csi.harvester.nodes import GuestNode, GuestNodes, match_vms, read_node
+from windrow.csi.harvester.nodes import GuestNodes, match_vms
 from windrow.csi.harvester.state import HarvesterState
 from windrow.csi.idempotency import IdempotentVolumes
-from windrow.csi.nodes import NodeVm
+from windrow.csi.nodes import GuestNode, NodeVm
 from windrow.csi.volumes import NodeNotFound
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import NODE
@@ -120,17 +120,6 @@ def test_without_a_provider_id_vms_named_like_their_node_tell_whose_marks_are_it
 
     assert match(GuestNode("a"), GuestNode("evil", system_uuid="hw-b"), vms=vms) == {"a": "a"}
     assert match(GuestNode("evil", system_uuid="hw-b"), vms=vms) == {"evil": "b"}
-
-
-def test_a_node_says_what_it_is_in_lower_case():
-    raw = {
-        "metadata": {"name": "w"},
-        "spec": {"providerID": "harvester://ABC"},
-        "status": {"nodeInfo": {"systemUUID": "DEF"}},
-    }
-
-    assert read_node(raw) == GuestNode("w", "abc", "def")
-    assert read_node({"metadata": {"name": "w"}, "spec": {"providerID": "aws://x"}}) == GuestNode("w")
 
 
 class Guest:

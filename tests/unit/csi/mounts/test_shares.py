@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windrow.app.clock import SystemClock
-from windrow.csi.mounts.linux import LinuxMounts
+from windrow.csi.mounts.linux.mounts import LinuxMounts
 from windrow.csi.mounts.mountinfo import Mount
 from windrow.csi.mounts.port import FilesystemMount, NetworkShare, ToolFailed
 from windrow.csi.mounts.shares import check_share, is_same_export, mount_command, source_of

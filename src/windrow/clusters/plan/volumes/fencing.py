@@ -17,7 +17,7 @@ kube-controller-manager then deletes the pods and detaches the volumes at once.
 | anything                                  | another's taint     | nothing: who set it removes it                   |
 
 A Node that is deleted takes the taint with it, and then its volumes are waited for again. So the Node of a machine that is
-gone is deleted only when nothing is attached to it any more, or after `RELEASE_TIMEOUT`.
+gone is deleted only when nothing is attached to it any more, or after `FORCED_DETACH_TIMEOUT`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from datetime import timedelta
 
 from windrow.clusters.plan.actions import PartialPlan, TaintNode, UntaintNode
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.kubernetes.taints import FORCED_DETACH_TIMEOUT
 from windrow.machines.port import HARVESTER
 
-# After this long kube-controller-manager detaches volumes by force from a Node that is not healthy.
-RELEASE_TIMEOUT = timedelta(minutes=6)
 RECHECK = timedelta(seconds=10)
 # The states of a VM whose guest runs; of other drivers nothing more is known than that it is there.
 _RUNS = frozenset({"", "running", "migrating"})
@@ -99,7 +98,7 @@ def awaits_release(machine: MachineState, state: ClusterState) -> bool:
         return False
     # A taint of `kubectl taint` has no date; the deletion is requested in the same plan at the latest.
     since = node.out_of_service_since or machine.deletion_requested or state.now
-    return state.now < since + RELEASE_TIMEOUT
+    return state.now < since + FORCED_DETACH_TIMEOUT
 
 
 def describe_attached(machine: MachineState) -> str:

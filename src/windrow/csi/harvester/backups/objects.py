@@ -17,9 +17,9 @@ from typing import Any
 from windrow.core.formats.json import Raw
 from windrow.csi import names
 from windrow.csi.handles import backup_handle, is_volume_id
-from windrow.csi.harvester.claims import MADE_BY_CSI, SOURCE, VOLUME_NAME, render_marks, size_at
+from windrow.csi.harvester.claims import SOURCE, VOLUME_NAME, render_marks, size_at
 from windrow.csi.volumes import Snapshot, SnapshotRequest, VolumeRequest
-from windrow.harvester.names import GUEST_UID
+from windrow.harvester.names import GUEST_UID, MADE_BY_CSI
 from windrow.harvester.resources import REMOTE_BACKUP, REMOTE_RESTORE
 from windrow.kubernetes.objects import (
     annotations_of,

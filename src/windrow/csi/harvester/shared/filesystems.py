@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from windrow.core.formats.json import NotJson, Raw, dumps, loads
 from windrow.csi import names
-from windrow.csi.harvester.claims import MADE_BY_CSI
-from windrow.harvester.names import GUEST_UID
+from windrow.harvester.names import GUEST_UID, MADE_BY_CSI
 from windrow.harvester.resources import NETWORK_FILESYSTEM
 from windrow.kubernetes.objects import (
     annotations_of,
