@@ -380,7 +380,10 @@ async def run_all(program: Path, folder: Path) -> dict[str, Outcome]:
         for name in (NODE, OTHER_NODE):
             await host.make_vm(name)
             await guest.register(name)
-        of_many = {"provisioner": "driver.longhorn.io", "parameters": {"numberOfReplicas": "3"}}
+        of_many = {
+            "provisioner": "driver.longhorn.io",
+            "parameters": {"numberOfReplicas": "3", "nfsOptions": "vers=4.1,noresvport"},
+        }
         await host.api.create(STORAGE_CLASS, new_object(STORAGE_CLASS, SHARED_CLASS, **of_many))
         # The Go driver reads from it which claim of the guest uses a shared volume.
         claim = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "files"}

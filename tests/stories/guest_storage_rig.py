@@ -62,9 +62,12 @@ class GuestStorage:
             f"== {name}\n" + "\n".join(self.harvester.console(NAMESPACE, name)[-60:]) for name in names
         )
 
-    async def boot(self, name: str = "one", server: str = "", **config: Any) -> str:
-        """A machine of the cluster, the first server or an agent; its address."""
-        addon = await run_addon(self.harvester, "mine", "rke2")
+    async def boot(
+        self, name: str = "one", server: str = "", *, cluster_wide: bool = False, **config: Any
+    ) -> str:
+        """A machine of the cluster, the first server or an agent; its address. `cluster_wide`: with all rights of a driver,
+        also those on shared volumes."""
+        addon = await run_addon(self.harvester, "mine", "rke2", cluster_wide=cluster_wide)
         role = "agent" if server else "server"
         settings: Raw = {"token": "s3cret", **config}
         settings |= (
@@ -145,8 +148,14 @@ class GuestStorage:
         found["contents"] = str(len(await self.client.list(SNAPSHOT_CONTENT)))
         for raw in await self.host.list(PVC, NAMESPACE):
             if name_of(raw) in names:
+                if volume := nested(raw, "spec", "volumeName", default=""):
+                    names[volume] = names[name_of(raw)]
                 size = nested(raw, "status", "capacity", "storage", default="")
                 found[f"on Harvester {names[name_of(raw)]}"] = f"{_phase(raw)} {size}"
+        for raw in await self.host.list(kinds.NETWORK_FILE_SYSTEM, "harvester-system"):
+            found[f"export {names.get(name_of(raw), name_of(raw))}"] = " ".join(
+                nested(raw, "status", field, default="") for field in ("state", "status", "endpoint")
+            ).strip()
         for raw in await self.host.list(kinds.VM, NAMESPACE):
             volumes = nested(raw, "spec", "template", "spec", "volumes", default=[])
             plugged = [nested(one, "persistentVolumeClaim", "claimName", default="") for one in volumes]

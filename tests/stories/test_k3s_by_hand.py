@@ -33,11 +33,13 @@ EXTERNAL = "--kubelet-arg=cloud-provider=external"
 SERVER = f"server --disable servicelb,traefik,local-storage --disable-cloud-controller {EXTERNAL}"
 
 
-async def run_addon(harvester: Harvester, name: str, target: Target) -> list[Raw]:
+async def run_addon(
+    harvester: Harvester, name: str, target: Target, *, cluster_wide: bool = False
+) -> list[Raw]:
     """`windrow addon NAME default --TARGET` as Harvester's administrator: the entries of its user data."""
     access = parse_kubeconfig(harvester.admin_kubeconfig())
     client = Client(InProcessTransport(access, harvester.network.find, harvester.clock.base))
-    account = AddonAccount(name, "default")
+    account = AddonAccount(name, "default", cluster_wide=cluster_wide)
     granted = await grant(client, account, harvester.clock.base, "local", lambda action: None)
     text = render_output(granted.kubeconfig, target)
     _, _, user_data = text.partition("########## cloud-init user data ############\n")

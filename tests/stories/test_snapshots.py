@@ -1,4 +1,4 @@
-"""Snapshots, copies, backups and shared file systems of volumes on the emulated Harvester."""
+"""Snapshots, copies and backups of volumes on the emulated Harvester."""
 
 from __future__ import annotations
 
@@ -194,27 +194,5 @@ def test_backups_and_restores_are_refused_in_harvesters_words():
             )
             changed = await client.send(merge_patch(backups.ref("b", NAMESPACE), {"spec": {"source": "x"}}))
             assert b"spec.source cannot be changed" in changed.body
-
-    run_driven(story())
-
-
-def test_a_network_filesystem_follows_its_desired_state():
-    ref = kinds.NETWORK_FILE_SYSTEM.ref("pvc-1", "harvester-system")
-
-    def in_state(state):
-        return lambda raw: nested(raw, "status", "state") == state
-
-    async def story():
-        async with a_harvester() as harvester:
-            client = harvester.api.local()
-            spec = {"networkFSName": "pvc-1", "desiredState": "Disabled", "provisioner": "Longhorn"}
-            await client.create(ref.kind, new_object(ref.kind, ref.name, ref.namespace, spec=spec))
-            await eventually(harvester, ref, in_state("Disabled"), 5)
-            for wanted, between in (("Enabled", "Enabling"), ("Disabled", "Disabling")):
-                await client.send(merge_patch(ref, {"spec": {"desiredState": wanted}}))
-                await eventually(harvester, ref, in_state(between), 5)
-                found = await eventually(harvester, ref, in_state(wanted), 10)
-                assert (found["status"]["status"] == "Ready") is (wanted == "Enabled")
-                assert bool(found["status"]["endpoint"]) is (wanted == "Enabled")
 
     run_driven(story())

@@ -371,7 +371,7 @@ def _storage() -> list[Raw]:
                 ("Status", ".status.status"),
                 AGE,
             ],
-            spec=open_record(**fields("networkFSName desiredState provisioner")),
+            spec=open_record(**fields("networkFSName desiredState perferredNodes provisioner")),
             has_status_subresource=True,
         ),
         definition(

@@ -37,12 +37,9 @@ from windrow.emulator.host.maintenance import MaintenanceController
 from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.host.nodes import HostController, HostSpec, add_to_hosts, default_hosts, render_node
-from windrow.emulator.host.persistent_volumes import PersistentVolumeController
-from windrow.emulator.host.remote_backups import (
-    FileSystemController,
-    RemoteBackupController,
-    RemoteRestoreController,
-)
+from windrow.emulator.host.persistent_volumes import LONGHORN_NAMESPACE, PersistentVolumeController
+from windrow.emulator.host.remote_backups import RemoteBackupController, RemoteRestoreController
+from windrow.emulator.host.shared_volumes import SERVICE_OF, FileSystemController, is_shared
 from windrow.emulator.host.snapshots import SnapshotController
 from windrow.emulator.host.volumes import ClaimController
 from windrow.emulator.kit.client import AdminClient
@@ -75,7 +72,16 @@ from windrow.emulator.vms.instances.controller import InstanceController
 from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+    uid_of,
+)
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, STORAGE_CLASS, ApiResource, ObjectRef, ref_of
 
 VIP = "192.168.100.10"
@@ -337,6 +343,9 @@ class Harvester:
         )
         instances = self._instances = InstanceController(control)
         disks = self.hypervisor
+        self._file_systems = FileSystemController(
+            client, self.listers, self.hosts, self.network.nfs, disks.disk, clock, delays
+        )
         claims = ClaimController(client, self.listers, clock, delays, disks.copy_disk, disks.delete_disk)
         snapshots = SnapshotController(
             client, self.listers, clock, delays, disks.copy_disk, disks.delete_disk
@@ -349,7 +358,7 @@ class Harvester:
             "snapshots": snapshots.reconcile,
             "remote_backups": RemoteBackupController(client, self.listers, clock, delays).reconcile,
             "remote_restores": RemoteRestoreController(client, self.listers, disks.copy_disk).reconcile,
-            "file_systems": FileSystemController(client, clock, delays).reconcile,
+            "file_systems": self._file_systems.reconcile,
             "images": ImageController(client, clock, delays, self.release).reconcile,
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairController(client, clock.base).reconcile,
@@ -388,8 +397,19 @@ class Harvester:
             for key in volume_of_attachment(attachment):
                 volumes.add(key)
 
+        def share_changed(name: str) -> None:
+            made["file_systems"].add((names.SYSTEM_NAMESPACE, name))
+
+        def service_changed(service: Raw) -> None:
+            if namespace_of(service) == LONGHORN_NAMESPACE:
+                share_changed(labels_of(service).get(SERVICE_OF, name_of(service)))
+
+        self.load_balancers.add_service_handler(service_changed)
+
         def volume_changed(volume: Raw) -> None:
             volumes.add(key_of(volume))
+            if is_shared(volume):
+                share_changed(name_of(volume))
             if nested(volume, "spec", "claimRef"):
                 return
             for key, claim in self.listers.claims.items():
@@ -438,6 +458,8 @@ class Harvester:
             made["maintenance"].add(("", name))
             for key in self.listers.instances:
                 instances.add(key)
+            for key in self.listers.file_systems:
+                made["file_systems"].add(key)
 
         def cluster_network_changed(_: Raw) -> None:
             for key in self.listers.networks:

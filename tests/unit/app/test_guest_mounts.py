@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import timedelta
@@ -21,6 +22,7 @@ from windrow.csi.mounts.port import (
     ForeignFilesystem,
     MountConflict,
     NetworkShare,
+    NotAnswering,
     NotMounted,
     PublishedElsewhere,
     ToolFailed,
@@ -29,6 +31,7 @@ from windrow.csi.mounts.port import (
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk, File
 from windrow.emulator.guest_os.notifier import Notifier
 from windrow.emulator.guest_os.storage import NodeStorage
+from windrow.emulator.kit.nfs import NfsExport, NfsServers
 
 GIB = 1 << 30
 DATA, LOGS = VolumeDevice("data", "serial-data", GIB), VolumeDevice("logs", "serial-logs", GIB)
@@ -46,7 +49,8 @@ class Node:
         )
         self.storage = NodeStorage(lambda: self.disks, Notifier())
         self.clock = LoopClock()
-        self.mounts = GuestMounts(self.storage, self.clock)
+        self.servers = NfsServers()
+        self.mounts = GuestMounts(self.storage, self.servers, self.clock)
 
     def plug(self, *disks: BlockDevice) -> None:
         self.disks = disks
@@ -179,15 +183,96 @@ def test_a_filesystem_grows_to_its_disk_and_a_block_device_has_its_size():
     on_node(story)
 
 
-def test_a_shared_volume_is_refused_as_on_a_node_without_an_nfs_client():
-    share = NetworkShare("data", "10.53.200.10", "/pvc-1", "vers=4.1")
+SHARE = NetworkShare("data", "10.53.200.10", "/pvc-1", "vers=4.1")
 
+
+def export(node: Node, address: str = SHARE.server) -> Disk:
+    """The server of the shared volume answers."""
+    disk = Disk()
+    node.servers.serve(address, SHARE.export, NfsExport(disk, lambda: 2 * GIB))
+    return disk
+
+
+def test_a_shared_volume_has_the_data_of_the_export_on_every_node():
     async def story(node: Node) -> None:
+        disk = export(node)
+        other = GuestMounts(NodeStorage(lambda: (), Notifier()), node.servers, node.clock)
+        await node.mounts.publish_share(SHARE, "/staged", "/pod", EXT4, read_only=False)
+        await node.mounts.publish_share(SHARE, "/staged", "/again", EXT4, read_only=True)
+        await other.stage_share(SHARE, "/staged", EXT4)
+        await other.stage_share(SHARE, "/staged", EXT4)
+        first, again = node.storage.mounts.find("/pod"), node.storage.mounts.find("/again")
+        assert first is not None
+        assert again is not None
+        assert (first.source, first.disk, first.read_only) == ("10.53.200.10:/pvc-1", disk, False)
+        assert again.read_only
+        disk.files["/x"] = File(b"hello")
+        stats = await other.stats("/staged")
+        assert (stats.capacity.total, stats.capacity.used) == (2 * GIB, 5)
+        assert await node.mounts.grow("/pod") == 2 * GIB
+        await refused(PublishedElsewhere, node.mounts.unstage("/staged"))
+
+    on_node(story)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "why"),
+    [
+        (lambda _: None, "mount.nfs: Connection timed out"),
+        (lambda servers: servers.stop("/pvc-1"), "mount.nfs: Connection refused"),
+        (
+            lambda servers: servers.serve("10.53.200.10", "/pvc-2", NfsExport(Disk(), lambda: GIB)),
+            "mount.nfs: mounting 10.53.200.10:/pvc-1 failed, reason given by server: No such file or directory",
+        ),
+    ],
+    ids=["no such address", "no server", "not exported"],
+)
+def test_what_no_server_exports_is_not_mounted(prepare: Any, why: str):
+    async def story(node: Node) -> None:
+        if "refused" in why:
+            export(node)
+        prepare(node.servers)
         for call in (
-            node.mounts.stage_share(share, "/staging", EXT4),
-            node.mounts.publish_share(share, "/staging", "/target", EXT4, read_only=False),
+            node.mounts.stage_share(SHARE, "/staging", EXT4),
+            node.mounts.publish_share(SHARE, "/staging", "/target", EXT4, read_only=False),
         ):
-            with pytest.raises(ToolFailed, match=r"cannot mount 10\.53\.200\.10:/pvc-1 at /staging"):
+            with pytest.raises(
+                ToolFailed, match=re.escape(f"cannot mount 10.53.200.10:/pvc-1 at /staging: {why}")
+            ):
                 await call
+        assert node.storage.mounts.find("/staging") is None
+
+    on_node(story)
+
+
+def test_a_server_that_has_gone_answers_no_more_and_one_that_moved_is_mounted_anew():
+    async def story(node: Node) -> None:
+        export(node)
+        await node.mounts.stage_share(SHARE, "/staged", EXT4)
+        node.servers.stop(SHARE.export)
+        await refused(NotAnswering, node.mounts.stats("/staged"))
+        await refused(
+            NotAnswering, node.mounts.publish_share(SHARE, "/staged", "/pod", EXT4, read_only=False)
+        )
+        moved = replace(SHARE, server="10.52.0.7")
+        disk = export(node, moved.server)
+        await node.mounts.stage_share(moved, "/staged", EXT4)
+        mounted = node.storage.mounts.find("/staged")
+        assert mounted is not None
+        assert (mounted.source, mounted.disk) == ("10.52.0.7:/pvc-1", disk)
+        read_only = node.mounts.stage_share(moved, "/staged", FilesystemMount(read_only=True))
+        await refused(MountConflict, read_only)
+        await refused(InvalidArgument, node.mounts.stage_share(replace(moved, server="a b"), "/x", EXT4))
+
+    on_node(story)
+
+
+def test_a_pod_of_a_moved_share_keeps_it_from_being_mounted_anew():
+    async def story(node: Node) -> None:
+        export(node)
+        await node.mounts.publish_share(SHARE, "/staged", "/pod", EXT4, read_only=False)
+        moved = replace(SHARE, server="10.52.0.7")
+        export(node, moved.server)
+        await refused(PublishedElsewhere, node.mounts.stage_share(moved, "/staged", EXT4))
 
     on_node(story)

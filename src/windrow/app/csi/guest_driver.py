@@ -39,7 +39,7 @@ async def run_driver(
     options = parse_arguments(guest.argv, guest.env, f"v{__version__}", log.error, log.info)
     if isinstance(options, int):
         return options
-    mounts = GuestMounts(storage, guest.clock)
+    mounts = GuestMounts(storage, guest.network.nfs, guest.clock)
     node = NodeService(mounts, options.node_id, mounts.count_own_disks, log) if options.node_id else None
     own_cluster = connect(parse_kubeconfig(guest.guest_kubeconfig)) if options.kubeconfig else None
     try:

@@ -1,12 +1,12 @@
 """The port Mounts on a simulated machine: its disks are the emulator's, and what is mounted is a table.
 
-It refuses what a node refuses: a disk that is not there, another filesystem than the one asked for, a path that has something
-else. No path is made on this computer.
+It refuses what a node refuses: a disk that is not there, another filesystem than the one asked for, an export that no server
+has, a path that has something else. No path is made on this computer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +23,7 @@ from windrow.csi.mounts.port import (
     ForeignFilesystem,
     MountConflict,
     NetworkShare,
+    NotAnswering,
     NotMounted,
     PublishedElsewhere,
     ToolFailed,
@@ -30,9 +31,10 @@ from windrow.csi.mounts.port import (
     VolumeDevice,
     VolumeStats,
 )
-from windrow.csi.mounts.shares import source_of
+from windrow.csi.mounts.shares import check_share, mount_command, source_of
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk
 from windrow.emulator.guest_os.storage import MountedVolume, NodeStorage
+from windrow.emulator.kit.nfs import MountRefused, NfsServers
 
 # How long a node waits for udev to show a disk.
 FIND_TIMEOUT = timedelta(seconds=10)
@@ -42,9 +44,10 @@ INODES = 65536
 
 
 class GuestMounts:
-    def __init__(self, storage: NodeStorage, clock: Clock) -> None:
-        self._storage, self._clock = storage, clock
+    def __init__(self, storage: NodeStorage, servers: NfsServers, clock: Clock) -> None:
+        self._storage, self._servers, self._clock = storage, servers, clock
         self._mounts = storage.mounts
+        self._sizes: dict[str, Callable[[], int]] = {}  # of exports, by their source
 
     async def find(self, volume: VolumeDevice) -> str:
         return f"/dev/{(await self._find(volume))[0].name}"
@@ -87,15 +90,43 @@ class GuestMounts:
         self._bind(target, replace(staged, read_only=read_only or staged.read_only))
 
     async def stage_share(self, share: NetworkShare, path: str, mount: FilesystemMount) -> None:
-        raise ToolFailed(
-            f"cannot mount {source_of(share)} at {path}: simulated machines have no NFS client",
-            "use a volume of mode ReadWriteOnce in simulated clusters",
-        )
+        check_share(share)
+        mount_command(share, path, mount, "nfs")
+        read_only = bool(parse_mount_options(mount.flags).flags & MS_RDONLY) or mount.read_only
+        source, mounted = source_of(share), self._mounts.find(path)
+        if mounted is not None and mounted.source.endswith(f":{share.export}") and mounted.source != source:
+            self._refuse_other_places(mounted.disk, path)
+            self._mounts.unmount(path)
+            mounted = None
+        if mounted is None:
+            mounted = self._mount_share(share, path, read_only=read_only)
+        if mounted.source != source or mounted.read_only != read_only:
+            raise MountConflict(f"{path} has something else mounted", "unmount it")
+
+    def _mount_share(self, share: NetworkShare, path: str, *, read_only: bool) -> MountedVolume:
+        source = source_of(share)
+        try:
+            export = self._servers.mount(share.server, share.export)
+        except MountRefused as error:
+            raise ToolFailed(
+                f"cannot mount {source} at {path}: {error}",
+                "Harvester has to export the volume, and the node a way to this address",
+            ) from error
+
+        def answers() -> bool:
+            return self._servers.find(share.server, share.export) is not None
+
+        mounted = MountedVolume(export.disk, read_only, source=source, answers=answers)
+        self._sizes[source] = export.size
+        self._mounts.mount(path, mounted)
+        return mounted
 
     async def publish_share(
         self, share: NetworkShare, staging: str, target: str, mount: FilesystemMount, *, read_only: bool
     ) -> None:
         await self.stage_share(share, staging, mount)
+        staged = _expect_answer(staging, self._get(staging))
+        self._bind(target, replace(staged, read_only=read_only or staged.read_only))
 
     async def publish_block(
         self, volume: VolumeDevice, target: str, *, read_only: bool, exclusive: bool = False
@@ -110,18 +141,19 @@ class GuestMounts:
 
     async def grow(self, path: str) -> int:
         mounted = self._get(path)
-        size = self._size_of(mounted.disk)
-        if not (mounted.read_only or mounted.block):
+        size = self._size_of(mounted)
+        if not (mounted.read_only or mounted.block or mounted.source):
             mounted.disk.state[FILESYSTEM_BYTES] = size
         return size
 
     async def stats(self, path: str) -> VolumeStats:
-        mounted = self._get(path)
+        mounted = _expect_answer(path, self._get(path))
         if mounted.block:
-            size = self._size_of(mounted.disk)
+            size = self._size_of(mounted)
             return VolumeStats(Usage(size, 0, size))
         used = sum(len(file.content) for file in mounted.disk.files.values())
-        total, inodes = int(mounted.disk.state.get(FILESYSTEM_BYTES, 0)), len(mounted.disk.files)
+        made = int(mounted.disk.state.get(FILESYSTEM_BYTES, 0))
+        total, inodes = self._size_of(mounted) if mounted.source else made, len(mounted.disk.files)
         return VolumeStats(Usage(total, total - used, used), Usage(INODES, INODES - inodes, inodes))
 
     def count_own_disks(self) -> int:
@@ -147,8 +179,10 @@ class GuestMounts:
             raise DeviceMismatch(f"volume {volume.volume_id}: its disk is smaller", "attach it again")
         return device, device.disk
 
-    def _size_of(self, disk: Disk) -> int:
-        return next((one.size_bytes for one in self._storage.list_disks() if one.disk is disk), 0)
+    def _size_of(self, mounted: MountedVolume) -> int:
+        if mounted.source:
+            return self._sizes[mounted.source]()
+        return next((one.size_bytes for one in self._storage.list_disks() if one.disk is mounted.disk), 0)
 
     # -- mounts
 
@@ -175,6 +209,14 @@ class GuestMounts:
         if mounted is None:
             raise NotMounted(f"nothing is mounted at {path}", "publish the volume")
         return mounted
+
+
+def _expect_answer(path: str, mounted: MountedVolume) -> MountedVolume:
+    if not mounted.answers():
+        raise NotAnswering(
+            f"statfs {path}: {mounted.source} does not answer", "wait until it is exported again"
+        )
+    return mounted
 
 
 def _is_of(device: BlockDevice, volume: VolumeDevice) -> bool:

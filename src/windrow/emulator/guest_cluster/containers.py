@@ -66,7 +66,9 @@ class ContainerOS(GuestOS):
 
     def find(self, path: str) -> File | None:
         mount = self._mount_of(path)
-        return super().find(path) if mount is None else mount.volume.disk.files.get(_inner(mount, path))
+        if mount is None:
+            return super().find(path)
+        return mount.volume.disk.files.get(_inner(mount, path)) if self._answers(mount) else None
 
     def write(self, path: str, content: bytes, mode: int = 0o644, owner: str = "root:root") -> None:
         mount = self._mount_of(path)
@@ -98,7 +100,8 @@ class ContainerOS(GuestOS):
         return sorted({*super().list_under(path), *mounted})
 
     def _mounted_paths(self) -> Iterator[str]:
-        return (posixpath.normpath(one.path + name) for one in self._mounts for name in one.volume.disk.files)
+        mounts = filter(self._answers, self._mounts)
+        return (posixpath.normpath(one.path + name) for one in mounts for name in one.volume.disk.files)
 
     def _mount_of(self, path: str) -> _Mount | None:
         path = posixpath.normpath(path)
@@ -107,7 +110,15 @@ class ContainerOS(GuestOS):
     def _may_write(self, mount: _Mount, path: str) -> bool:
         if mount.read_only:
             self.console(f"cannot write {path}: Read-only file system")
-        return not mount.read_only
+        return not mount.read_only and self._answers(mount)
+
+    def _answers(self, mount: _Mount) -> bool:
+        """Where a real container would wait until the server is back, this one finds no file, and writes none."""
+        if not mount.volume.answers():
+            server = mount.volume.source.rpartition(":")[0]
+            self.log("kernel", f"nfs: server {server} not responding, still trying")
+            return False
+        return True
 
 
 def _inner(mount: _Mount, path: str) -> str:

@@ -1,13 +1,13 @@
 """What a simulated machine has of storage while it is powered on: its disks, what is mounted, and the sockets of drivers.
 
 Nothing is mounted but by the simulated mounter of a CSI driver. The data of a mounted volume are those of its disk, which
-follow the claim on Harvester.
+follow the claim on Harvester, or those of the disk behind an NFS export, which several machines may have mounted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.emulator.guest_cluster.csi.port import CsiCall, CsiFailed
@@ -18,11 +18,16 @@ from windrow.kubernetes.objects import Raw
 
 @dataclass(frozen=True, slots=True)
 class MountedVolume:
-    """What is seen at a path: the filesystem on a disk, `disk.files` by their path in it, or the disk itself."""
+    """What is seen at a path: the filesystem on a disk, `disk.files` by their path in it, or the disk itself.
+
+    `source` says of which server an NFS export is mounted, as `server:/path`; `answers` whether that server answers.
+    """
 
     disk: Disk
     read_only: bool = False
     block: bool = False
+    source: str = ""
+    answers: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
 
 
 class MountTable:

@@ -1,8 +1,7 @@
-"""Backups of volumes, restores from them, and shared file systems: Harvester's own objects for the storage drivers of guests.
+"""Backups of volumes, and restores from them: Harvester's own objects for the storage drivers of guests.
 
 A VolumeRemoteBackup takes a VolumeSnapshot of the class for backups, a VolumeRemoteRestore makes a content, a snapshot and a
-claim of its own name; a NetworkFileSystem follows its desired state. There is no backup target: what was backed up is kept
-with the snapshot.
+claim of its own name. There is no backup target: what was backed up is kept with the snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.host.snapshots import reference
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Listers
-from windrow.emulator.kit.step_timers import StepTimers
 from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
@@ -30,7 +28,6 @@ from windrow.kubernetes.objects import (
 )
 from windrow.kubernetes.resources import PVC, ref_of
 
-FILE_SYSTEM_ADDRESS = "10.53.200.10"
 COPIED = ("accessModes", "resources", "storageClassName", "volumeMode")
 
 
@@ -157,43 +154,3 @@ class RemoteRestoreController:
 
 def _conditions(status: str, message: str) -> list[Raw]:
     return [{"type": "Ready", "status": status, "message": message}]
-
-
-class FileSystemController:
-    """The controller of NetworkFileSystems: Disabled → Enabling → Enabled → Disabling."""
-
-    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays) -> None:
-        self._client = client
-        self._delays = delays
-        self._timers = StepTimers(clock)
-
-    async def reconcile(self, key: Key) -> timedelta | None:
-        ref = kinds.NETWORK_FILE_SYSTEM.ref(key[1], key[0])
-        found = await self._client.find(ref)
-        if found is None or is_deleting(found):
-            return None
-        wanted = str(nested(found, "spec", "desiredState", default="Disabled"))
-        if nested(found, "status", "state") == wanted:
-            self._timers.forget(uid_of(found))
-            return None
-        if nested(found, "status", "state") is None and wanted == "Disabled":
-            await self._client.mutate(ref, lambda raw: raw.update(status=_state("Disabled")), "status")
-            return None
-        on_the_way = "Enabling" if wanted == "Enabled" else "Disabling"
-        await self._client.mutate(ref, lambda raw: raw.update(status=_state(on_the_way)), "status")
-        if due := self._timers.due(uid_of(found), on_the_way, self._delays.file_system):
-            return due
-        await self._client.mutate(ref, lambda raw: raw.update(status=_state(wanted)), "status")
-        return None
-
-
-def _state(state: str) -> Raw:
-    if state == "Enabled":
-        return {
-            "state": state,
-            "status": "Ready",
-            "type": "NFS",
-            "endpoint": FILE_SYSTEM_ADDRESS,
-            "mountOpts": "vers=4.1,noresvport",
-        }
-    return {"state": state, "status": "NotReady", "type": "NFS", "endpoint": ""}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from windrow.emulator.kit.nfs import NfsServers
 from windrow.kubernetes.handler import Handler
 
 Change = Callable[[str, int], None]
@@ -20,9 +21,10 @@ def bracketed(address: str) -> str:
 
 
 class Network:
-    """The registry of handlers."""
+    """The registry of handlers, and of NFS servers."""
 
     def __init__(self) -> None:
+        self.nfs = NfsServers()
         self._handlers: dict[tuple[str, int], Handler] = {}
         self._listeners: list[Change] = []
         self._claimed: set[str] = set()

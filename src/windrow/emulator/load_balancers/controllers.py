@@ -71,6 +71,10 @@ class LoadBalancerControllers:
         }
         self._register_handlers(instances, probes)
 
+    def add_service_handler(self, handler: Callable[[Raw], None]) -> None:
+        """Call `handler` for each Service of the hosts' cluster that changes."""
+        self._informers["services"].add_event_handler(handler)
+
     async def run(self) -> None:
         """Run informers and controllers until cancelled."""
         async with asyncio.TaskGroup() as tasks:
