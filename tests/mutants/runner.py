@@ -17,6 +17,7 @@ from tests.mutants.loading import ROOT, SOURCES
 from tests.mutants.operators import Mutant
 from tests.mutants.session import ORDER
 from tests.mutants.targets import TESTS, group_of, list_stages
+from tests.mutants.type_checker import is_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,14 @@ class Outcome:
     """`outcome` is killed, survived, not run, or undecided: it survived those tests that were asked, and not all were, since
     the time was up, or they fail without any mutant, or take too long for one.
 
-    `tests` ran, of all that reach it.
+    `tests` ran, of all that reach it. `by_types`: not they have killed it, but mypy.
     """
 
     mutant: Mutant
     outcome: str = "not run"
     tests: int = 0
     of: int = 0
+    by_types: bool = False
 
 
 class BrokenTests(Exception):
@@ -74,7 +76,14 @@ def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> list[Outco
     for one in found["results"]:
         outcome = Outcome(mutants[one["id"]], one["outcome"], one["tests"], one["of"])
         outcomes[one["id"]] = join(outcomes.get(one["id"]), outcome)
-    return [outcomes[number] for number in range(len(mutants))]
+    return [check_types(outcomes[number]) for number in range(len(mutants))]
+
+
+def check_types(outcome: Outcome) -> Outcome:
+    """What the tests let live is asked of mypy, too."""
+    if outcome.outcome in ("survived", "undecided") and is_refused(outcome.mutant):
+        return replace(outcome, outcome="killed", by_types=True)
+    return outcome
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:

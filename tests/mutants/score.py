@@ -23,7 +23,9 @@ def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
     is_short = False
     lines = [describe(one) for one in (*survivors, *undecided)]
     share = f" ({percent:.0f} %)" if judged else ""
-    lines.append(f"{judged} mutants ran: {killed} killed{share}, {len(survivors)} survived")
+    by_types = sum(one.by_types for one in outcomes)
+    refused = f", {by_types} of them by mypy alone" if by_types else ""
+    lines.append(f"{judged} mutants ran: {killed} killed{share}{refused}, {len(survivors)} survived")
     if len(outcomes) > judged:
         lines.append(
             f"{len(outcomes) - judged} were not judged: the time was up, or a test could not be asked ({len(undecided)} "

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,8 +96,8 @@ def test_that_fails_without_any_mutant():
 )
 
 
-def run_planted(folder: Path, tests: str) -> tuple[int, str]:
-    """`make mutants` on a copy of the tool, with one more module and its tests."""
+def plant(folder: Path) -> None:
+    """A copy of the tool, with one more module."""
     shutil.copytree(ROOT / "tests" / "mutants", folder / "tests" / "mutants", dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", folder)
     package = folder / "src" / "windrow" / "core"
@@ -104,13 +105,23 @@ def run_planted(folder: Path, tests: str) -> tuple[int, str]:
     (package / "__init__.py").touch()
     (package.parent / "__init__.py").touch()
     (package / "holed.py").write_text(HOLED)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{folder / 'src'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def run_planted(folder: Path, tests: str) -> tuple[int, str]:
+    """`make mutants` on that copy, with tests of the module."""
+    plant(folder)
     place = folder / "tests" / "unit" / "core"
     for directory in (place, *(folder / path for path in TESTS["core"][1])):
         directory.mkdir(parents=True, exist_ok=True)
     (place / "test_holed.py").write_text(tests)
-    env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "tests.mutants", "core/holed.py", "--processes", "2"]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=300
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -139,6 +150,48 @@ def test_a_hole_is_found_and_a_test_closes_it(tmp_path: Path) -> None:
     )
     assert "UNDECIDED, survived what was asked: src/windrow/core/holed.py:10\n" in printed
     assert "2 of the 3 tests that reach it" in printed
+
+
+TYPED = """\
+def first_word(text: str | None) -> str:
+    if text is None or not text.split():
+        return ""
+    return text.split()[0]
+"""
+ASK_MYPY = """\
+from tests.mutants.loading import SOURCES
+from tests.mutants.operators import list_mutants
+from tests.mutants.type_checker import is_refused
+
+for path in ("core/typed.py", "core/holed.py"):
+    for mutant in list_mutants(path, (SOURCES / path).read_text()):
+        if is_refused(mutant):
+            print(path, mutant.new)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_mypy_refuses_what_the_types_show_to_be_wrong_and_nothing_of_a_file_that_it_refuses_anyway(
+    tmp_path: Path,
+) -> None:
+    plant(tmp_path)
+    (tmp_path / "src" / "windrow" / "core" / "typed.py").write_text(TYPED)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_MYPY],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+    )
+
+    assert done.stdout.splitlines() == [
+        "core/typed.py (not text.split())",  # text may be None
+        "core/typed.py (text is None and (not text.split()))",
+        "core/typed.py is not",
+        "core/typed.py pass",  # of the first return: the same
+        "core/typed.py pass",  # of the last: nothing would be returned
+    ], done.stderr
 
 
 def outcomes(killed: int, survived: int, path: str = "client/client.py") -> list[Outcome]:
@@ -178,6 +231,15 @@ def test_a_run_fails_below_ninety_percent_and_for_any_survivor_where_none_may_li
 def test_a_mutant_has_survived_what_all_tests_let_live(first: str, then: str, outcome: str) -> None:
     mutant = outcomes(1, 0)[0].mutant
     assert join(Outcome(mutant, first, 1, 2), Outcome(mutant, then, 3, 3)).outcome == outcome
+
+
+def test_what_mypy_refuses_counts_as_killed_and_is_said() -> None:
+    refused = [replace(one, by_types=True) for one in outcomes(3, 0)]
+
+    assert (
+        "10 mutants ran: 9 killed (90 %), 3 of them by mypy alone, 1 survived"
+        in report([*outcomes(6, 1), *refused])[0]
+    )
 
 
 def test_a_run_says_that_it_judged_nothing() -> None:
