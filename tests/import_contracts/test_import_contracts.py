@@ -45,6 +45,8 @@ BREACHES = [
     ("machines-port", "windrow/clusters/__init__.py", "windrow.machines.dispatch"),
     ("machines-port", "windrow/drivers/__init__.py", "windrow.machines.dispatch"),
     ("clusters-port", "windrow/clusters/__init__.py", "windrow.nodedriver"),
+    ("change-pure", "windrow/clusters/change/fields.py", "windrow.clusters.plan.planner"),
+    ("change-pure", "windrow/clusters/change/pending.py", "asyncio"),
     ("composition", "windrow/cli/__init__.py", "windrow.emulator.kit.network"),
     ("plugin-safe", "windrow/core/clock.py", "asyncio"),
     ("plugin-safe", "windrow/kubernetes/resources.py", "windrow.core.formats.fastjson"),

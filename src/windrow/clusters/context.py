@@ -15,6 +15,7 @@ from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine, with_status
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import SecretData, require_consent
+from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import CLOCK_TOLERANCE, Clock, format_time, parse_time
@@ -99,6 +100,7 @@ class ReconcileContext:
     stamps: ObservedStamps
     process_state: ProcessState = field(default_factory=ProcessState)
     matrix: SupportMatrix = field(default_factory=shipped_matrix)
+    option_rules: OptionRules = field(default_factory=OptionRules)
 
     def require_consent(self, reference: str, namespace: str) -> None:
         """Raises CredentialError unless Clusters of `namespace` may use the Secret `reference`."""

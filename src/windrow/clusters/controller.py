@@ -19,6 +19,7 @@ from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MA
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, harvester_only
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_secret_data
+from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers
 from windrow.clusters.execute.address_actions import AddressActions
@@ -98,6 +99,7 @@ class ClusterController:
         resolve_driver: ResolveDriver = harvester_only,
         identity: ManagerIdentity | None = None,
         matrix: SupportMatrix | None = None,
+        option_rules: OptionRules | None = None,
     ) -> None:
         self._clock = clock
         self._infrastructure = machines
@@ -162,6 +164,7 @@ class ClusterController:
             rng=rng,
             stamps=ObservedStamps(clock),
             matrix=matrix or shipped_matrix(),
+            option_rules=option_rules or OptionRules(),
         )
         self._protection = ProtectionController(self._context)
         guests = self._guest_clusters

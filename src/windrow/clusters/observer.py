@@ -32,6 +32,7 @@ from windrow.clusters.api.secrets import (
     read_secrets,
 )
 from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.api.version_steps import VERSION
 from windrow.clusters.bootstrap_data import (
     check_bootstrap,
     find_config_hashes,
@@ -131,8 +132,8 @@ class Observer:
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
-        # What was hashed last, and its hashes: a large configuration takes some hundred milliseconds.
-        self._hashes: dict[ObjectRef, tuple[object, str, Mapping[str, str]]] = {}
+        # What was hashed last, and its hashes, by version: a large configuration takes some hundred milliseconds.
+        self._hashes: dict[ObjectRef, dict[str, tuple[object, Mapping[str, str]]]] = {}
         # What of the versions was compared last, and the result: a manifest of a megabyte may be part of it.
         self._compared: dict[ObjectRef, tuple[object, tuple[Problem, ...]]] = {}
         self._leases = leases
@@ -157,7 +158,9 @@ class Observer:
             machines=self._machines_of(cluster),
             secrets=read_secrets(kept, cluster.uid),
             guest_credential=self._guest_credential(cluster, kept),
-            config_hashes=self._find_config_hashes(key, cluster),
+            config_hashes=self._find_config_hashes(key, cluster, cluster.recorded.version or cluster.version),
+            wanted_hashes=self._find_wanted_hashes(key, cluster, reading.problems),
+            option_rules=self._context.option_rules,
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))
@@ -185,14 +188,25 @@ class Observer:
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
         return await self._with_volumes(await self._with_pods(state))
 
-    def _find_config_hashes(self, key: ObjectRef, cluster: Cluster) -> Mapping[str, str]:
-        version, spec = cluster.recorded.version or cluster.version, cluster.raw.get("spec")
+    def _find_config_hashes(self, key: ObjectRef, cluster: Cluster, version: str) -> Mapping[str, str]:
         if cluster.deletion_timestamp is not None:
             return {}  # it needs none, and its spec may be what cannot be read
-        known = self._hashes.get(key)
-        if known is None or known[:2] != (spec, version):
-            known = self._hashes[key] = (spec, version, find_config_hashes(cluster, version))
-        return known[2]
+        spec, known = cluster.raw.get("spec"), self._hashes.setdefault(key, {})
+        if version not in known or known[version][0] != spec:
+            kept = {cluster.recorded.version, cluster.version}
+            self._hashes[key] = known = {other: one for other, one in known.items() if other in kept}
+            known[version] = (spec, find_config_hashes(cluster, version))
+        return known[version][1]
+
+    def _find_wanted_hashes(
+        self, key: ObjectRef, cluster: Cluster, problems: Iterable[Problem]
+    ) -> Mapping[str, str]:
+        """{} where no other version is asked for than the cluster runs, or one that it may not go to."""
+        if cluster.recorded.version in ("", cluster.version) or any(
+            one.field == VERSION and one.severity == "error" for one in problems
+        ):
+            return {}
+        return self._find_config_hashes(key, cluster, cluster.version)
 
     # -- machines --------------------------------------------------------------------------------------------------
 

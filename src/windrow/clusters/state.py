@@ -17,6 +17,7 @@ from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.harvester.names import MacvlanState, read_macvlan
@@ -360,6 +361,9 @@ class ClusterState:
     # Harvester was asked.
     version_problems: tuple[Problem, ...] | None = None
     config_hashes: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
+    # The same with the version that is asked for, where that is another one.
+    wanted_hashes: Mapping[str, str] = field(default_factory=dict)
+    option_rules: OptionRules = field(default_factory=OptionRules, repr=False, compare=False)
     # Of its credentials. None: not all of them were probed yet.
     credential_problems: tuple[CredentialProblem, ...] | None = None
     # Whether the preflight waits for the first probe of a credential; then nothing else of Harvester was read.

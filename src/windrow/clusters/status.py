@@ -12,6 +12,7 @@ from typing import Any
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
+from windrow.clusters.change.revisions import list_revisions
 from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
@@ -271,6 +272,7 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         else None,
         "warnings": warnings or None,
         "waiting": _render_wait(wait, before, state),
+        "revisions": list_revisions(state) or None,
         "creating": [{"pool": one.pool, "name": one.name} for one in list_reserved(state)] or None,
         "conditions": conditions,
     }

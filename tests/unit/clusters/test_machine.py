@@ -62,7 +62,8 @@ def test_what_is_not_set_is_read_as_what_a_machine_has_that_was_not_requested(
 
 
 def test_a_machine_is_read_as_it_was_written() -> None:
-    pool = a_pool("servers", 1, SERVER, driver="fake", machine_annotations={"team/x": "y"})
+    given = {"labels": {"tier": "db"}, "taints": ("dedicated=db:NoSchedule",)}
+    pool = a_pool("servers", 1, SERVER, driver="fake", machine_annotations={"team/x": "y"}, **given)
     cluster = a_cluster(pool, raw={"metadata": {"name": "prod", "uid": "cluster-uid"}})
 
     raw = render_machine(
@@ -87,6 +88,7 @@ def test_a_machine_is_read_as_it_was_written() -> None:
         config_hash="1d67",
         join_server="https://10.0.0.1:9345",
         is_init_server=True,
+        **given,
     )
     assert raw["spec"]["roles"] == ["etcd", "control-plane"]
     assert raw["metadata"]["annotations"] == {"team/x": "y", "windrow.io/cluster-uid": "cluster-uid"}

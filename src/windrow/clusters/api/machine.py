@@ -64,6 +64,9 @@ class Machine(HasRoles):
     driver: str = HARVESTER
     version: str = ""
     config_hash: str = ""
+    # Of its Node, as its pool has them; None: a Machine of an earlier release, which does not say.
+    labels: Mapping[str, str] | None = None
+    taints: tuple[str, ...] | None = None
     join_server: str = ""
     is_init_server: bool = False
     driver_config: Mapping[str, Any] | None = None
@@ -145,6 +148,8 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         driver=spec.get("driver") or HARVESTER,
         version=spec.get("version") or "",
         config_hash=spec.get("configHash") or "",
+        labels=spec.get("labels"),
+        taints=tuple(spec["taints"]) if spec.get("taints") is not None else None,
         join_server=spec.get("joinServer") or "",
         is_init_server=spec.get("initServer") is True,
         delete_first=names.DELETE_FIRST in annotations,
@@ -194,6 +199,8 @@ def render_machine(
         "driver": pool.driver,
         "version": version,
         "configHash": config_hash,
+        "labels": dict(pool.labels),
+        "taints": list(pool.taints),
         "builderRevision": BUILDER_REVISION,
         "joinServer": join_server,
         "initServer": is_init_server,

@@ -1,8 +1,8 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
 The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`,
-`controlPlaneEndpoint`, `immutableConfig`, `volumes`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
-first contact. The rest of the status is derived anew by each reconcile (`status.py`).
+`controlPlaneEndpoint`, `immutableConfig`, `volumes`, `appliedRevision`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+first contact. `revisions` is recorded with `creating`, and pruned with what is derived. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class RecordedStatus:
     volumes: GuestVolumes | None = (
         None  # of the guest, as it said when it was to be deleted; None: it was not asked
     )
+    # What configuration hashes of Machines stand for, by hash: the user's fields then, by path.
+    revisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    applied_revision: str = ""  # of which the objects of the guest are, "" until another one was applied
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -95,8 +98,16 @@ def read_recorded_status(status: Mapping[str, Any], deletion: str = "") -> Recor
         endpoint=read_recorded_endpoint(status),
         immutable_config=read_immutable_config(status),
         volumes=read_recorded_volumes(status, deletion),
+        revisions=_read_revisions(status),
+        applied_revision=str(status.get("appliedRevision") or ""),
         raw=status,
     )
+
+
+def _read_revisions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    raw = status.get("revisions")
+    found = raw.items() if isinstance(raw, Mapping) else ()
+    return {str(digest): one for digest, one in found if isinstance(one, Mapping)}
 
 
 def _read_account(account: Mapping[str, Any]) -> GuestServiceAccount:

@@ -28,6 +28,7 @@ from windrow.clusters.api.secrets import (
 )
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.bootstrap_data import find_config_hash, find_layout, sample_bootstrap_spec
+from windrow.clusters.change.revisions import list_revisions
 from windrow.clusters.context import (
     ReconcileContext,
     StalePlan,
@@ -210,7 +211,8 @@ class ClusterActions:
                     new = new_machine_name(state.cluster, pool, self._context.rng)
                 taken.add(new)
                 reserved.append({"pool": name, "name": new})
-        await self._context.patch_observed_cluster(state, {"creating": reserved})
+        change = {"creating": reserved, "revisions": list_revisions(state)}
+        await self._context.patch_observed_cluster(state, change)
 
     async def create_machine(self, action: do.CreateMachine, state: ClusterState) -> None:
         pool = state.cluster.find_pool(action.pool)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windrow.clusters.api.status import ReservedName
+from windrow.clusters.change.revisions import is_recorded
 from windrow.clusters.plan.actions import Action, CreateMachine, ReserveMachineNames
 from windrow.clusters.state import ClusterState
 
@@ -40,18 +41,21 @@ def list_reserved(state: ClusterState, pool: str = "") -> tuple[ReservedName, ..
 
 
 def plan_creation(wanted: Sequence[Wanted], state: ClusterState) -> list[Action]:
-    """Create Machines under the names that are reserved, and reserve those that are lacking."""
+    """Create Machines under the names that are reserved, and reserve those that are lacking; first record the revisions that
+    they are created with."""
     create: list[Action] = []
+    unrecorded = [one.pool for one in wanted if not is_recorded(one.pool, state)]
     lacking: list[tuple[str, int]] = []
     for one in wanted:
         reserved = list_reserved(state, one.pool)[: one.count]
         create += [
             CreateMachine(one.because, one.pool, name.name, one.join_server, one.is_init_server)
             for name in reserved
+            if one.pool not in unrecorded
         ]
         if count := min(one.count - len(reserved), MAX_RESERVED):
             lacking.append((one.pool, count))
-    if not lacking:
+    if not lacking and not unrecorded:
         return create
     why = "the names of Machines are recorded before they are created"
     return [ReserveMachineNames(why, tuple(lacking)), *create]

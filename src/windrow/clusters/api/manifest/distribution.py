@@ -15,6 +15,7 @@ from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS
 from windrow.clusters.api.references import parse_secret_reference
+from windrow.clusters.api.version_steps import check_step
 from windrow.core.formats.version import NotVersion, Version
 from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.machines.port import HARVESTER, Problem
@@ -183,12 +184,8 @@ def check_version(cluster: Cluster, problems: ProblemCollector) -> None:
             f"{where} asks for {wanted.distribution}, and the cluster runs {cluster.recorded.version}",
             "a cluster keeps its distribution; make a new Cluster for the other",
         )
-    elif cluster.recorded.version and wanted < Version.parse(cluster.recorded.version):
-        problems.add(
-            where,
-            f"{where} is {cluster.version}, lower than {cluster.recorded.version}, which the cluster runs",
-            "Kubernetes cannot go back; set it to what the cluster runs, or to a later version",
-        )
+    elif refused := check_step(cluster.version, [cluster.recorded.version]):
+        problems.add(where, refused.message, refused.hint)
 
 
 def find_distribution_name(version: str) -> str:

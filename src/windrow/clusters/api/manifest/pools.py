@@ -40,7 +40,7 @@ LEAST_STARTUP_TIMEOUT = timedelta(seconds=150)
 MAX_QUANTITY = 1000
 MAX_ANNOTATIONS = 100_000  # characters of a pool's annotations; an API server takes 262,144 of one object
 
-_ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
+ROLE_FIELDS = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
 
 
 def _check_reference(
@@ -95,7 +95,7 @@ def read_pool(
     return Pool(
         name=fields.text("name"),
         quantity=quantity,
-        roles=frozenset(role for key, role in _ROLES if fields.flag(key)),
+        roles=frozenset(role for key, role in ROLE_FIELDS if fields.flag(key)),
         config_name=config,
         options=options,
         kind=kind,

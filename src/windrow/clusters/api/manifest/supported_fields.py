@@ -2,7 +2,7 @@
 
 One table for each kind, behind the warnings and errors of the reader and docs/reference/manifest.md. A path stands for
 all that is below it, unless a longer one is listed; `[]` is each item of a list, `*` each key of a map. A field that
-works names the test that shows it, below tests/.
+works names the test that shows it, below tests/. Of those, `changes` says what a change means for machines that exist.
 """
 
 from __future__ import annotations
@@ -14,6 +14,19 @@ from typing import Any, Literal
 from windrow.clusters.api.fields import ProblemCollector
 
 Effect = Literal["works", "no effect", "refused"]
+# What a change of a field means for machines that exist, the least disruptive first.
+Change = Literal["none", "new machines only", "live", "service restart", "VM restart", "replace", "refused"]
+# The machines that a change concerns; those of "cluster" are objects of the guest, and no machine's.
+Concerned = Literal["all", "servers", "API servers", "etcd members", "cluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class OnChange:
+    """What a change of one field means for machines that exist, and why."""
+
+    change: Change
+    because: str
+    concerns: Concerned = "all"
 
 
 NOTHING: Mapping[str, Any] = {}
@@ -33,6 +46,15 @@ class FieldTable:
     no_effect: Mapping[str, str]
     refused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     usual: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, OnChange] = field(default_factory=dict)
+
+    def find_change(self, path: str) -> OnChange | None:
+        """What a change of the field at `path` means; None where that is not listed, as of fields without effect."""
+        while path:
+            if path in self.changes:
+                return self.changes[path]
+            path = _above(path)
+        return None
 
     def find(self, path: str) -> tuple[Effect, str] | None:
         """What becomes of the field at `path`, and the test or the reason; None for a field that is not listed."""
@@ -43,7 +65,7 @@ class FieldTable:
                 return "no effect", self.no_effect[path]
             if path in self.refused:
                 return "refused", self.refused[path][0]
-            path = path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]
+            path = _above(path)
         return None
 
     def list_below(self, prefix: str) -> list[str]:
@@ -62,6 +84,10 @@ class FieldTable:
         for path, (why, hint) in self.refused.items():
             for at, *_ in _find_set(raw, path.split(".")):
                 problems.add(at, f"{label}{at} is set: {why}", hint)
+
+
+def _above(path: str) -> str:
+    return path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]
 
 
 def is_set(value: Any) -> bool:
@@ -113,7 +139,63 @@ _MODES = "unit/bootstrap/test_machine_files.py::test_a_file_has_its_own_mode_or_
 _HASHES = _SECRETS + "test_a_file_whose_content_has_another_hash_is_refused"
 _REGISTRY = "spec.rkeConfig.registries.configs.*"
 
+_AT_START = "the service of the machine reads it when it starts"
+_BY_MANAGER = "the manager acts by it at once, and no machine has it"
+_AT_CREATION = "a machine is made with it"
+_ROLES = "what a machine is to its cluster is decided when it joins"
+_OBJECTS = "it is applied through the API of the cluster"
+
+_CLUSTER_CHANGES = {
+    "spec.agentEnvVars": OnChange("service restart", _AT_START),
+    "spec.cloudCredentialSecretName": OnChange("new machines only", _AT_CREATION),
+    "spec.defaultPodSecurityAdmissionConfigurationTemplateName": OnChange(
+        "service restart", "the API server reads it when it starts", "API servers"
+    ),
+    "spec.kubernetesVersion": OnChange("service restart", "the service starts anew from another binary"),
+    "spec.localClusterAuthEndpoint": OnChange(
+        "service restart", "certificates of servers name it", "servers"
+    ),
+    "spec.localClusterAuthEndpoint.caCerts": OnChange("none", "the kubeconfig is written anew"),
+    "spec.rkeConfig.additionalManifest": OnChange("live", _OBJECTS, "cluster"),
+    "spec.rkeConfig.chartValues": OnChange("live", _OBJECTS, "cluster"),
+    "spec.rkeConfig.dataDirectories.k8sDistro": OnChange("refused", "its machines have their data there"),
+    _ETCD: OnChange("service restart", "etcd members read it when they start", "etcd members"),
+    "spec.rkeConfig.machineGlobalConfig": OnChange("service restart", _AT_START),
+    "spec.rkeConfig.machineSelectorConfig": OnChange("service restart", _AT_START),
+    "spec.rkeConfig.machineSelectorFiles": OnChange("service restart", _AT_START),
+    "spec.rkeConfig.machinePoolDefaults.hostnameLengthLimit": OnChange("new machines only", _AT_CREATION),
+    "spec.rkeConfig.networking.stackPreference": OnChange(
+        "none", "addresses that people and machines are told are chosen by it at once"
+    ),
+    "spec.rkeConfig.registries": OnChange("service restart", _AT_START),
+    f"{_POOL}.cloudCredentialSecretName": OnChange("new machines only", _AT_CREATION),
+    f"{_POOL}.controlPlaneRole": OnChange("refused", _ROLES),
+    f"{_POOL}.etcdRole": OnChange("refused", _ROLES),
+    f"{_POOL}.workerRole": OnChange("refused", _ROLES),
+    f"{_POOL}.drainBeforeDelete": OnChange("none", _BY_MANAGER),
+    f"{_POOL}.drainBeforeDeleteTimeout": OnChange("none", _BY_MANAGER),
+    f"{_POOL}.labels": OnChange("live", "labels of its Node are written through the API of the cluster"),
+    f"{_POOL}.taints": OnChange("live", "taints of its Node are written through the API of the cluster"),
+    f"{_POOL}.machineConfigRef.kind": OnChange("replace", "another node driver makes other machines"),
+    f"{_POOL}.machineConfigRef.name": OnChange("none", "the fields of the machine configs are compared"),
+    f"{_POOL}.machineConfigRef.namespace": OnChange("refused", "it is that of the Cluster"),
+    f"{_POOL}.hostnameLengthLimit": OnChange("new machines only", _AT_CREATION),
+    f"{_POOL}.machineDeploymentAnnotations": OnChange("new machines only", _AT_CREATION),
+    f"{_POOL}.machineDeploymentLabels": OnChange(
+        "new machines only", "a machine is made with it; configuration that it selects is compared by itself"
+    ),
+    f"{_POOL}.machineOS": OnChange("refused", "only linux machines are made"),
+    f"{_POOL}.maxUnhealthy": OnChange("none", _BY_MANAGER),
+    f"{_POOL}.name": OnChange("replace", "a pool that is renamed is a new one, with machines of its own"),
+    f"{_POOL}.nodeStartupTimeout": OnChange("none", _BY_MANAGER),
+    f"{_POOL}.paused": OnChange("none", _BY_MANAGER),
+    f"{_POOL}.quantity": OnChange("none", "machines are created or deleted, and none is changed"),
+    f"{_POOL}.unhealthyNodeTimeout": OnChange("none", _BY_MANAGER),
+    f"{_POOL}.unhealthyRange": OnChange("none", _BY_MANAGER),
+}
+
 CLUSTER_FIELDS = FieldTable(
+    changes=_CLUSTER_CHANGES,
     works={
         "spec.agentEnvVars": _GIVEN,
         "spec.cloudCredentialSecretName": _LIFE,
@@ -238,7 +320,9 @@ _OPTIONS = (
 _CALLER = "the cluster manager knows it from the Cluster"
 _NO_SSH = "machines are not reached through SSH"
 
+# What a change of an option of the node driver means stands in its row there.
 HARVESTER_CONFIG_FIELDS = FieldTable(
+    changes={"addressPools": OnChange("replace", "its network is configured when its VM is made")},
     works={
         "vmNamespace": _LIFE,
         "cpuCount": _OPTIONS,

@@ -1,0 +1,123 @@
+"""What a change of a field means for machines that exist: the one table, of the kinds' fields and of the driver's options.
+
+The fields of a Cluster have their rows in `CLUSTER_FIELDS`, those of a HarvesterConfig in the options of the node driver,
+which the manager is handed as `OptionRules`. A field of another driver's machine config is not known, so its machines are
+replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from windrow.bootstrap.config.keys import MANAGED
+from windrow.bootstrap.immutable_config import ImmutableKey, list_immutable_keys
+from windrow.bootstrap.k3s.flags import KEYS as K3S_KEYS
+from windrow.bootstrap.node_config import CLOUD_PROVIDER_NAME
+from windrow.bootstrap.rke2.flags import KEYS as RKE2_KEYS
+from windrow.bootstrap.spec import HasRoles
+from windrow.clusters.api.manifest.supported_fields import (
+    CLUSTER_FIELDS,
+    HARVESTER_CONFIG_FIELDS,
+    Change,
+    Concerned,
+    OnChange,
+)
+
+GLOBAL_CONFIG = "spec.rkeConfig.machineGlobalConfig"
+POOL = "spec.rkeConfig.machinePools[]"
+
+# The least disruptive first: of several changes of a machine the last one counts.
+CHANGES: tuple[Change, ...] = (
+    "none",
+    "new machines only",
+    "live",
+    "service restart",
+    "VM restart",
+    "replace",
+    "refused",
+)
+# Those for which a machine has its turn.
+TURNS: tuple[Change, ...] = ("service restart", "VM restart", "replace")
+# Those that this release only tells. `update` and `rollout` take theirs out as they carry them out.
+NOT_YET: frozenset[Change] = frozenset({"live", "service restart", "VM restart", "replace"})
+NOT_YET_HINT = "existing machines change in a later release"
+
+OptionChange = Literal["live", "restart", "roll", "new_only"]
+
+_OF_OPTIONS: Mapping[str, OnChange] = {
+    "live": OnChange("none", "no machine has it"),
+    "restart": OnChange("VM restart", "a VM has it from its next start on"),
+    "roll": OnChange("replace", "a VM is made with it"),
+    "new_only": OnChange("new machines only", "a machine is made with it"),
+}
+_UNKNOWN_OPTION = OnChange(
+    "replace", "a machine is made with it, and its driver does not say what else could be done"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRules:
+    """What the built-in node driver says of its options: what a change of each means, by field, and its value in its own form,
+    so that `"2"` is as `2`, and none as the default. `read` may raise ValueError or UserError."""
+
+    changes: Mapping[str, OptionChange] = field(default_factory=dict)
+    read: Callable[[str, Any], Any] = lambda field, value: value
+
+
+def on_change_of_option(name: str, rules: OptionRules) -> OnChange:
+    """What a change of this field of a machine config means."""
+    if name in rules.changes:
+        return _OF_OPTIONS[rules.changes[name]]
+    return HARVESTER_CONFIG_FIELDS.find_change(name) or _UNKNOWN_OPTION
+
+
+def on_change_of_field(path: str) -> OnChange:
+    """What a change of this field of a Cluster means; without effect where it has none. `[]` is each item of a list."""
+    return CLUSTER_FIELDS.find_change(path) or OnChange("none", "it has no effect")
+
+
+def on_change_of_key(name: str, old: Any, new: Any, distribution: str) -> OnChange:
+    """What a change of this key of `machineGlobalConfig` or `machineSelectorConfig` means."""
+    if name in MANAGED:
+        return OnChange("none", "Windrow sets it itself")
+    for key in list_immutable_keys(distribution):
+        if key.name == name and _is_another(key, old, new, distribution):
+            return OnChange("refused", key.why)
+    usual = on_change_of_field(GLOBAL_CONFIG)
+    keys = {"rke2": RKE2_KEYS, "k3s": K3S_KEYS}.get(distribution)
+    if keys is not None and name in keys.server_only():
+        return OnChange(usual.change, "servers read it when they start", "servers")
+    return usual
+
+
+def _is_another(key: ImmutableKey, old: Any, new: Any, distribution: str) -> bool:
+    """Whether servers would compare it as another value: K3s' `disable` may change but for one component."""
+    if key.name == CLOUD_PROVIDER_NAME:
+        return True
+    were, are = ({} if value is None else {key.name: value} for value in (old, new))
+    return key.find_value(were, distribution, "") != key.find_value(are, distribution, "")
+
+
+def concerns(concerned: Concerned, machine: HasRoles) -> bool:
+    """Whether a change of what `concerned` have is one of this machine."""
+    match concerned:
+        case "all":
+            return True
+        case "servers":
+            return machine.is_server
+        case "API servers":
+            return machine.is_control_plane
+        case "etcd members":
+            return machine.is_etcd
+        case "cluster":
+            return False
+
+
+def strongest(changes: frozenset[Change]) -> Change:
+    """Of several changes the most disruptive one that is carried out; "refused" where nothing else is left."""
+    for change in reversed(CHANGES[:-1]):
+        if change in changes and change != "none":
+            return change
+    return "refused" if "refused" in changes else "none"

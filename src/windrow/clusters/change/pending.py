@@ -1,0 +1,272 @@
+"""The plan of changes: what of each machine is not as its Cluster asks now, what that means for it, and in which order.
+
+One value for all: `windrow plan` prints it, `status.pendingChanges` holds it, the planner takes the turns from it, so that
+what is predicted is what is done. Pure: made of one observed state.
+
+Order of turns: servers with API server and etcd member, the one through which machines join last; then those with API server
+alone; then etcd members alone; then workers. So no kubelet is newer than an API server that it talks to (reference/10 §1.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.immutable_config import is_restored
+from windrow.clusters.api.machine import Machine, format_roles
+from windrow.clusters.api.manifest.distribution import find_distribution_name
+from windrow.clusters.api.manifest.supported_fields import Change, OnChange
+from windrow.clusters.api.version_steps import VERSION, check_step
+from windrow.clusters.change.compare import FieldChange, compare_fields, compare_options, compare_pool
+from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_field, strongest
+from windrow.clusters.change.revisions import list_fields
+from windrow.clusters.state import ClusterState, MachineState, once_per_state
+from windrow.machines.port import Problem
+
+CONFIGURATION = "spec.rkeConfig"
+_UNRECORDED = (
+    "its configuration differs, and in which fields is not known: a release that made it did not record them; it stays as it is "
+    "until a field changes, or it is replaced"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChange:
+    """What of one machine is not as its Cluster asks now.
+
+    `change` is the most disruptive of its fields; `order` counts the turns from 1, and is 0 of a machine that has none.
+    `disrupts` says what its turn takes away meanwhile. `version` and `config_hash` are what its Machine records after it, the
+    latter "" where it is not known.
+    """
+
+    machine: str
+    pool: str
+    change: Change
+    fields: tuple[FieldChange, ...]
+    because: str
+    disrupts: str = ""
+    order: int = 0
+    version: str = ""
+    config_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChanges:
+    """`machines` in the order in which turns are taken, those without turn last; `cluster` are changes of objects of the guest,
+    `refused` what is not carried out whatever is waited for."""
+
+    machines: tuple[MachineChange, ...] = ()
+    cluster: tuple[FieldChange, ...] = ()
+    refused: tuple[Problem, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.machines or self.cluster or self.refused)
+
+    @property
+    def turns(self) -> tuple[MachineChange, ...]:
+        return tuple(one for one in self.machines if one.order)
+
+    def find(self, machine: str) -> MachineChange | None:
+        return next((one for one in self.machines if one.machine == machine), None)
+
+
+@once_per_state
+def pending_changes(state: ClusterState) -> PendingChanges:
+    """What is to be changed of the Cluster's machines; nothing before it runs, and while it is deleted."""
+    if not state.recorded.version or state.cluster.deletion_timestamp is not None:
+        return PendingChanges()
+    comparison = _Comparison(state)
+    machines = [comparison.of_machine(machine) for machine in state.active]
+    return PendingChanges(
+        _in_order([one for one in machines if one is not None], state),
+        comparison.of_cluster(),
+        tuple(comparison.list_refused()),
+    )
+
+
+class _Comparison:
+    """The comparison of one state. Machines that were made alike are compared once."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._distribution = find_distribution_name(state.recorded.version)
+        self._refused = _find_refused_version(state)
+        self._fields: dict[str, Mapping[str, object]] = {}  # that are wanted, by pool
+        self._configurations: dict[tuple[str, str], tuple[FieldChange, ...]] = {}  # by pool and hash
+        self._alike: dict[tuple[object, ...], list[tuple[Machine, tuple[FieldChange, ...]]]] = {}
+
+    def of_machine(self, machine: MachineState) -> MachineChange | None:
+        record, pool = machine.record, self._state.cluster.find_pool(machine.pool)
+        if pool is None:
+            return None  # the machine is deleted
+        fields = self._list_changes(record, pool)
+        if not fields:
+            return None
+        change = strongest(frozenset(one.change for one in fields))
+        return MachineChange(
+            machine.name,
+            pool.name,
+            change,
+            fields,
+            "; ".join(dict.fromkeys(one.because for one in fields if one.change == change)),
+            version=record.version if self._refused else self._state.cluster.version,
+            config_hash=self._find_hash(record),
+        )
+
+    def of_cluster(self) -> tuple[FieldChange, ...]:
+        """Compared with what was applied last; before anything was, with what the oldest API server was made with."""
+        first = next((one.record for one in self._state.active if one.record.is_control_plane), None)
+        pool = self._state.cluster.find_pool(first.pool) if first is not None else None
+        if first is None or pool is None:
+            return ()
+        applied = self._state.recorded.applied_revision or first.config_hash
+        return tuple(one for one in self._compare(pool, applied) if one.concerns == "cluster")
+
+    def list_refused(self) -> Iterator[Problem]:
+        if self._refused is not None:
+            yield self._refused
+        for problem in self._state.problems:
+            if problem.severity == "error" and is_restored(problem.field):
+                yield problem
+        yield from _list_refused_roles(self._state)
+
+    def _list_changes(self, record: Machine, pool: Pool) -> tuple[FieldChange, ...]:
+        key = (
+            record.pool,
+            record.version,
+            record.config_hash,
+            record.roles,
+            record.credential,
+            record.driver,
+        )
+        alike = self._alike.setdefault(key, [])
+        for one, fields in alike:
+            if (one.options, one.labels, one.taints) == (record.options, record.labels, record.taints):
+                return fields
+        found = (
+            *self._compare_version(record),
+            *(one for one in self._compare_configuration(record, pool) if concerns(one.concerns, record)),
+            *compare_options(record, pool, self._state.option_rules),
+            *compare_pool(record, pool),
+        )
+        alike.append((record, found))
+        return found
+
+    def _compare_version(self, record: Machine) -> Iterator[FieldChange]:
+        wanted = self._state.cluster.version
+        if not wanted or not record.version or wanted == record.version:
+            return
+        row = on_change_of_field(VERSION)
+        if self._refused is not None:
+            row = OnChange("refused", self._refused.message)
+        yield FieldChange(VERSION, record.version, wanted, row.change, row.because)
+
+    def _compare_configuration(self, record: Machine, pool: Pool) -> tuple[FieldChange, ...]:
+        if not record.config_hash or record.config_hash in self._list_hashes(pool.name):
+            return ()
+        if record.config_hash in self._state.recorded.revisions:
+            return self._compare(pool, record.config_hash)
+        # A hash that nothing is recorded of can be compared with one of the same version alone.
+        known = self._state.config_hashes.get(pool.name)
+        if not known or record.version != self._state.recorded.version or record.roles != pool.roles:
+            return ()
+        return (FieldChange(CONFIGURATION, None, None, "none", _UNRECORDED),)
+
+    def _compare(self, pool: Pool, digest: str) -> tuple[FieldChange, ...]:
+        recorded = self._state.recorded.revisions.get(digest)
+        if recorded is None or digest in self._list_hashes(pool.name):
+            return ()
+        key = (pool.name, digest)
+        if key not in self._configurations:
+            if pool.name not in self._fields:
+                self._fields[pool.name] = list_fields(self._state.cluster, pool)
+            self._configurations[key] = compare_fields(recorded, self._fields[pool.name], self._distribution)
+        return self._configurations[key]
+
+    def _list_hashes(self, pool: str) -> tuple[str | None, str | None]:
+        """Those of the configuration that is wanted, with either version."""
+        return self._state.config_hashes.get(pool), self._state.wanted_hashes.get(pool)
+
+    def _find_hash(self, record: Machine) -> str:
+        """The hash that the machine has after its turn; "" where it is not known."""
+        wanted = self._state.cluster.version
+        if self._refused is None and wanted != self._state.recorded.version:
+            return self._state.wanted_hashes.get(record.pool, "")
+        is_running = record.version == self._state.recorded.version
+        return self._state.config_hashes.get(record.pool, "") if is_running else ""
+
+
+def _find_refused_version(state: ClusterState) -> Problem | None:
+    """Why machines do not go to the version that is asked for."""
+    running = [state.recorded.version, *(machine.record.version for machine in state.active)]
+    if {state.cluster.version} >= set(filter(None, running)):
+        return None
+    of_spec = (one for one in state.problems if one.field == VERSION and one.severity == "error")
+    return next(of_spec, None) or check_step(state.cluster.version, running)
+
+
+def _list_refused_roles(state: ClusterState) -> Iterator[Problem]:
+    for pool in state.cluster.pools:
+        others = [one.record for one in state.of_pool(pool) if one.record.roles != pool.roles]
+        if not others:
+            continue
+        had, has = format_roles(others[0].roles), format_roles(pool.roles)
+        told = "1 machine of it has" if len(others) == 1 else f"{len(others)} machines of it have"
+        yield Problem(
+            f"pool {pool.name} has the roles {has or 'none'}, and {told} {had}: what a machine is to its cluster is decided when "
+            "it joins",
+            f"give pool {pool.name} its roles again, add a pool with {has or 'the others'}, and remove this one once the machines "
+            "of that are Ready",
+            f"{POOL[:-2]}[{pool.name}]",
+        )
+
+
+# -- order -------------------------------------------------------------------------------------------------------
+
+
+def _in_order(changes: Iterable[MachineChange], state: ClusterState) -> tuple[MachineChange, ...]:
+    joined = _find_joined(state)
+    records = {machine.name: machine.record for machine in state.active}
+
+    def key(one: MachineChange) -> tuple[object, ...]:
+        record = records[one.machine]
+        return one.change not in TURNS, _tier(record), one.machine == joined, record.created, one.machine
+
+    ordered = sorted(changes, key=key)
+    api_servers = sum(record.is_control_plane for record in records.values())
+    return tuple(
+        replace(one, order=place, disrupts=_disrupts(one.change, records[one.machine], api_servers))
+        if one.change in TURNS
+        else one
+        for place, one in enumerate(ordered, 1)
+    )
+
+
+def _tier(record: Machine) -> int:
+    """Of whose turn comes first."""
+    if record.is_control_plane:
+        return 0 if record.is_etcd else 1
+    return 2 if record.is_etcd else 3
+
+
+def _find_joined(state: ClusterState) -> str:
+    """The server through which machines join, which is the oldest one: what joins meanwhile finds it there the longest. Not by
+    whether it is Ready, which it is not in its turn: the order would change."""
+    servers = [one for one in state.active if one.record.is_server]
+    return min(servers, key=lambda one: (one.record.created, one.name)).name if servers else ""
+
+
+def _disrupts(change: Change, record: Machine, api_servers: int) -> str:
+    """What the turn of a machine takes away meanwhile."""
+    if change == "service restart" and not record.is_server:
+        return "its kubelet restarts; its pods go on"
+    if change == "service restart":
+        parts = ["API server"] * record.is_control_plane + ["etcd member"] * record.is_etcd
+        only = "; it is the only API server, so that the API of the cluster is away meanwhile"
+        alone = only if record.is_control_plane and api_servers == 1 else ""
+        return f"its {' and '.join(parts)} restart{'s' * (len(parts) == 1)}; its pods go on{alone}"
+    if change == "VM restart":
+        return "its VM stops and starts; its pods move, or stop meanwhile"
+    return "its VM is deleted once another machine has joined; its pods move"
