@@ -24,6 +24,7 @@ from tests.unit.emulator.guests.test_workloads import a_rig
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
+from windrow.emulator.guest_cluster.containers.runtime import ENDED
 from windrow.emulator.guest_cluster.workloads import pod_lifecycle
 from windrow.emulator.guest_cluster.workloads.daemon_sets import node_of
 from windrow.kubernetes import requests
@@ -80,7 +81,7 @@ class Fates(Kubelets):
             }
             await self.api.call(requests.create_subresource(ref_of(POD, pod), "binding", body))
         elif nested(pod, "spec", "restartPolicy") == "Never" and nested(pod, "status", "phase") == "Running":
-            status = pod_lifecycle.render_ended(pod["status"], 0, datetime.now(UTC))
+            status = pod_lifecycle.render_ended(pod["status"], ENDED, datetime.now(UTC))
             await self.api.update(POD, {**pod, "status": status}, "status")
         elif nested(pod, "status", "phase") not in ("Succeeded", "Failed"):
             await super()._serve(pod)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from windrow.core.clock import Clock, format_micro_time
 from windrow.core.formats.cidr import is_address
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
+from windrow.emulator.guest_cluster.containers.logs import read_log
 from windrow.emulator.guest_cluster.csi.kinds import SNAPSHOT_CRDS
 from windrow.emulator.guest_cluster.csi.port import RegisteredDrivers
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
@@ -42,7 +44,7 @@ from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
 
 if TYPE_CHECKING:
-    from windrow.emulator.guest_cluster.containers import Containers
+    from windrow.emulator.guest_cluster.containers.runtime import Containers
     from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
 
 _LEAF_DAYS = 365
@@ -167,6 +169,7 @@ class GuestCluster:
         )
         for crd in (*HELM_CRDS, *(SNAPSHOT_CRDS if self.distribution.has_snapshot_controller else ())):
             self.api.install_crd(crd)
+        self.api.subresource_handlers["pods", "log"] = partial(read_log, self)
         self._pod_ranges = 0
 
     def pods_of(self, chart: str) -> list[ChartPod]:

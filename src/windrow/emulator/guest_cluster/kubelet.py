@@ -17,7 +17,8 @@ from windrow.core.clock import format_time
 from windrow.core.formats.json import dumps
 from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, GuestCluster, Heartbeat, MountFailed
-from windrow.emulator.guest_cluster.containers import Containers
+from windrow.emulator.guest_cluster.containers.images import list_node_images
+from windrow.emulator.guest_cluster.containers.runtime import Containers
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
@@ -165,7 +166,7 @@ class Kubelet:
         await self._register()
         started = self.guest.monotonic()
         volumes = self.cluster.volume_managers[self.name] = VolumeManager(self.guest, self.cluster, self.name)
-        self.cluster.containers[self.name] = Containers(self.guest, self.cluster)
+        self.cluster.containers[self.name] = Containers(self.guest, self.cluster, self.name)
         self.cluster.heartbeats[self.name] = Heartbeat(True, started)
         self.cluster.changed.notify()
         try:
@@ -287,6 +288,7 @@ class Kubelet:
             "capacity": capacity,
             "allocatable": dict(capacity),
             "addresses": addresses,
+            "images": list_node_images(self.version),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
                 "architecture": "amd64",

@@ -125,6 +125,9 @@ class NodeProcess:
         parse_labels(self.settings)
         parse_taints(self.settings)
         self.log(f"Starting {self.distribution.name} {role} {self.version}")
+        releases: list[str] = self.guest.hardware.root.state.setdefault("release images", [])
+        if str(self.version) not in releases:
+            releases.append(str(self.version))
 
     # -- server
 

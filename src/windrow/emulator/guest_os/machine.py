@@ -130,7 +130,8 @@ class GuestMachine:
         install_commands = installation_commands(self.delays.service_restart)
         for message in list_boot_messages(self.hardware):
             guest.console(message)
-        commands: dict[str, Command] = {
+        commands: dict[str, Command] = guest.commands
+        commands |= {
             **FILE_AND_TEXT_COMMANDS,
             **SYSTEM_COMMANDS,
             **install_commands,

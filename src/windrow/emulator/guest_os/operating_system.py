@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from ipaddress import ip_interface
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.core.clock import sleep
 from windrow.emulator.guest_os.budget import ScriptBudget
@@ -21,7 +22,13 @@ from windrow.emulator.guest_os.kernel_files import list_disk_files, list_kernel_
 from windrow.emulator.guest_os.notifier import Notifier
 from windrow.emulator.guest_os.storage import NodeStorage
 
+if TYPE_CHECKING:
+    from windrow.emulator.guest_os.shell.run import Command
+
 Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
+
+
+_JOURNAL_LINES = 50
 
 
 class GuestOS:
@@ -40,7 +47,9 @@ class GuestOS:
         self.storage = NodeStorage(lambda: self.hardware.disks, Notifier())
         self.kernel_files = {path: File(text, 0o444) for path, text in list_kernel_files(hardware).items()}
         self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
+        self.commands: dict[str, Command] = {}  # what its shells can run; the machine fills it at boot
         self.budget = ScriptBudget(self.monotonic, hardware.root)
+        self.journal: dict[str, deque[tuple[datetime, str]]] = {}  # the last lines of each service
         self._booted = self.monotonic()
         self._repeats: dict[str, dict[str, int]] = {}
 
@@ -72,6 +81,7 @@ class GuestOS:
     def log(self, service: str, line: str) -> None:
         """A log line of `service`. Until the service logs another line, a repeated one is shown the 1st, the 2nd and
         then every 60th time."""
+        self.journal.setdefault(service, deque(maxlen=_JOURNAL_LINES)).append((self.now(), line))
         counts = self._repeats.setdefault(service, {})
         if line not in counts:
             counts.clear()

@@ -60,6 +60,7 @@ class NodeStorage:
         self.mounts = MountTable()
         self.changed = changed
         self.kubelet_volumes: dict[str, Any] = {}  # what the kubelet finds mounted when it is started again
+        self.kubelet_containers: dict[str, Any] = {}  # likewise the containers, by the uid of their pod
         self._sockets: dict[str, CsiCall] = {}
 
     def listen(self, path: str, call: CsiCall) -> None:

@@ -151,8 +151,22 @@ async def _unshare(call: Invocation) -> int:
     return await call.shell.child().run(words, call.streams) if words else 0
 
 
+async def _journalctl(call: Invocation) -> int:
+    """The last lines of one unit, of the few that are kept."""
+    options, _ = parse_options(call.argv[1:], ("u", "unit", "n", "lines", "S", "since", "o", "output"))
+    unit = (options.get("u") or options.get("unit") or "").removesuffix(".service")
+    lines = list(call.guest.journal.get(unit, ()))
+    count = options.get("n") or options.get("lines") or ""
+    for at, line in lines[-int(count) :] if count.isdigit() and int(count) else lines:
+        call.print(f"{at:%b %d %H:%M:%S} {call.guest.hostname} {unit}: {line}")
+    if not lines:
+        call.print("-- No entries --")
+    return 0
+
+
 SYSTEM_COMMANDS: dict[str, Command] = {
     "sysctl": _sysctl,
+    "journalctl": _journalctl,
     "useradd": _useradd,
     "adduser": _useradd,
     "id": _id,

@@ -121,6 +121,8 @@ class _Service:
     started: asyncio.Future[int]
     task: asyncio.Task[None] = field(init=False)
     state: str = "activating"
+    restarts: int = 0  # of itself, since it was started
+    code: int = 0  # of its last process that ended
 
     def set_started(self, code: int) -> None:
         """Wake those who wait for its start, with systemctl's exit code. May be repeated."""
@@ -231,7 +233,7 @@ class Systemd:
                     service.state = "active" if remains else "inactive"
                     service.set_started(0)
                     return
-                service.state = "failed" if code else "inactive"
+                service.state, service.code = "failed" if code else "inactive", code
                 if code and not service.started.done():
                     self.guest.console(
                         f"Job for {unit.name} failed because the control process exited with error code."
@@ -241,6 +243,8 @@ class Systemd:
                 if again != "always" and not (again in ("on-failure", "on-abnormal") and code):
                     return
                 await self.guest.sleep(_seconds(unit.value("Service", "RestartSec", "100ms")))
+                service.restarts += 1
+                service.state = "activating"
                 unit = service.unit = self.find_unit(unit.name) or unit
         finally:
             service.set_started(1)
@@ -346,26 +350,26 @@ class Systemd:
     # -- systemctl
 
     async def _systemctl(self, call: Invocation) -> int:
-        options, words = parse_options(call.argv[1:])
+        options, words = parse_options(call.argv[1:], ("p", "property"))
         if not words:
             return 0
         code = 0
         for name in words[1:] or [""]:
-            code = code or await self._run_verb(words[0], _full(name), options)
+            code = code or await self._run_verb(words[0], _full(name), options, call)
         return code
 
     async def _service_command(self, call: Invocation) -> int:
         if len(call.argv) < 3:
             return 1
-        return await self._run_verb(call.argv[2], _full(call.argv[1]), {})
+        return await self._run_verb(call.argv[2], _full(call.argv[1]), {}, call)
 
-    async def _run_verb(self, verb: str, name: str, options: Mapping[str, str]) -> int:
+    async def _run_verb(self, verb: str, name: str, options: Mapping[str, str], call: Invocation) -> int:
         wait = "no-block" not in options
         match verb:
             case "daemon-reload" | "daemon-reexec" | "reset-failed" | "preset" | "unmask":
                 return 0
             case "start":
-                return await self.start(name, wait=wait)
+                return self._started(name, await self.start(name, wait=wait), call)
             case "restart" if name == "systemd-sysctl.service":
                 apply_sysctl_files(self.guest)
                 return 0
@@ -374,7 +378,7 @@ class Systemd:
             case "restart" | "reload-or-restart" | "try-restart":
                 await self.stop(name)
                 self._services.pop(name, None)
-                return await self.start(name, wait=wait)
+                return self._started(name, await self.start(name, wait=wait), call)
             case "stop":
                 return await self.stop(name)
             case "enable" | "reenable":
@@ -389,7 +393,12 @@ class Systemd:
                 self.enabled.discard(name)
                 return await self.stop(name) if "now" in options else 0
             case "is-active":
+                if not options.keys() & {"q", "quiet"}:
+                    call.print(self._properties(name)["ActiveState"])
                 return 0 if self.is_active(name) else 3
+            case "show" if options.keys() & {"p", "property"}:
+                self._show(name, options, call)
+                return 0
             case "is-enabled":
                 return 0 if name in self.enabled else 1
             case "status" | "show" | "cat" | "list-units":
@@ -402,6 +411,42 @@ class Systemd:
             return 1
         self.guest.console(f"not simulated: systemctl {verb} {name}")
         return 0
+
+    def _started(self, name: str, code: int, call: Invocation) -> int:
+        """systemctl's exit code for a job, with what it says of one that failed."""
+        if code == 5:
+            call.streams.err += f"Failed to start {name}: Unit {name} not found.\n".encode()
+        elif code:
+            call.streams.err += (
+                f"Job for {name} failed because the control process exited with error code.\n"
+                f'See "systemctl status {name}" and "journalctl -xeu {name}" for details.\n'
+            ).encode()
+        return code
+
+    def _properties(self, name: str) -> dict[str, str]:
+        service = self._services.get(name)
+        if service is None:
+            state, restarts, code = "inactive", 0, 0
+        else:
+            state, restarts, code = service.state, service.restarts, service.code
+        sub = {"active": "running", "inactive": "dead", "activating": "start"}.get(state, state)
+        return {
+            "Id": name,
+            "LoadState": "loaded" if self.find_unit(name) is not None else "not-found",
+            "ActiveState": state,
+            "SubState": sub,
+            "Result": "exit-code" if code else "success",
+            "ExecMainStatus": str(code),
+            "NRestarts": str(restarts),
+            "UnitFileState": "enabled" if name in self.enabled else "disabled",
+        }
+
+    def _show(self, name: str, options: Mapping[str, str], call: Invocation) -> None:
+        found = self._properties(name)
+        wanted = (options.get("p") or options.get("property") or "").split(",")
+        for key in wanted:
+            if key in found:
+                call.print(found[key] if "value" in options else f"{key}={found[key]}")
 
 
 _OTHER_VERBS = (

@@ -8,6 +8,7 @@ processes reach them through the HTTP proxy of `emulator.proxy`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from windrow.emulator.kit.nfs import NfsServers
 from windrow.kubernetes.handler import Handler
@@ -20,10 +21,28 @@ def bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
+@dataclass
+class Internet:
+    """What the site's machines reach beyond the simulated network: downloads and registries of images.
+
+    In an air gap (`is_reachable` False) only the hosts in `registries` answer. `missing_images` are those that no registry
+    has, as containers name them. All may be changed at any time.
+    """
+
+    is_reachable: bool = True
+    registries: set[str] = field(default_factory=set)
+    missing_images: set[str] = field(default_factory=set)
+
+    @property
+    def has_every_image(self) -> bool:
+        return self.is_reachable and not self.missing_images
+
+
 class Network:
-    """The registry of handlers, and of NFS servers."""
+    """The registry of handlers and of NFS servers, and the way to the internet."""
 
     def __init__(self) -> None:
+        self.internet = Internet()
         self.nfs = NfsServers()
         self._handlers: dict[tuple[str, int], Handler] = {}
         self._listeners: list[Change] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from windrow.emulator.guest_cluster.containers.runtime import ContainerState
 from windrow.emulator.guest_cluster.csi.kinds import CSI_NODE, PV
 from windrow.emulator.guest_cluster.volumes.attach_detach import attachment_name
 from windrow.emulator.guest_cluster.volumes.binding import (
@@ -66,10 +67,18 @@ class PodVolumes:
             self._needs[key_of(pod)] = node, uid_of(pod)
             containers.start(pod, manager.mounts_of(pod))
 
-    def observe_script(self, pod: Raw) -> tuple[bool, int]:
-        """Whether a script of the pod runs, and what its scripts ended with."""
-        containers = self._context.cluster.containers.get(str(nested(pod, "spec", "nodeName", default="")))
-        return (False, 0) if containers is None else (containers.is_running(pod), containers.exit_code(pod))
+    def observe_containers(self, pod: Raw, *, alive: bool) -> ContainerState:
+        """Have the kubelet prepare the pod's containers; what is known of those that act."""
+        node = str(nested(pod, "spec", "nodeName", default=""))
+        containers = self._context.cluster.containers.get(node)
+        if containers is None or is_final(pod):
+            return ContainerState()
+        if nested(pod, "status", "phase") == "Running":
+            return ContainerState(None, containers.is_running(pod), containers.find_end(pod))
+        if not alive or is_deleting(pod):
+            return ContainerState()
+        self._needs[key_of(pod)] = node, uid_of(pod)
+        return ContainerState(containers.prepare(pod))
 
     def release(self, pod: Raw) -> None:
         """The pod's containers have ended."""
@@ -81,6 +90,8 @@ class PodVolumes:
         """The pod is gone."""
         node, uid = self._needs.pop(key, ("", ""))
         self._stop(key, node, uid)
+        if (containers := self._context.cluster.containers.get(node)) is not None:
+            containers.forget(uid)
         if (manager := self._manager(node)) is not None:
             manager.release(uid)
 

@@ -13,6 +13,13 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from windrow.core.clock import format_time
+from windrow.emulator.guest_cluster.containers.runtime import (
+    CREATING,
+    NOTHING_ACTS,
+    ContainerEnd,
+    ContainerState,
+    Waiting,
+)
 from windrow.emulator.kit.scheduling import tolerates
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
@@ -48,8 +55,7 @@ class PodState:
     timings: PodTimings
     is_mounted: bool = True  # whether all volumes that it needs are
     has_mounts: bool = False  # whether any volume still is
-    runs_script: bool = False  # whether a script of its containers has not ended
-    exit_code: int = 0  # of its scripts
+    containers: ContainerState = NOTHING_ACTS  # those of its containers that act
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +65,9 @@ class BindPod:
 
 @dataclass(frozen=True, slots=True)
 class AwaitVolumes:
-    """Write that its containers are being created."""
+    """Write that its containers are being created, or why they are not."""
 
+    waiting: Waiting = CREATING
     because: str = "its volumes are not mounted"
 
 
@@ -88,7 +95,7 @@ class SetPodReady:
 class EndPod:
     """Its containers have exited, and are not started again."""
 
-    exit_code: int
+    end: ContainerEnd
     because: str
 
 
@@ -184,7 +191,7 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
         if not state.kubelet_alive:
             return []
         if not state.is_mounted:
-            return [AwaitVolumes()]
+            return [AwaitVolumes(state.containers.waiting or CREATING)]
         due = state.since + state.timings.start
         return [StartPod("its containers run") if state.now >= due else WaitUntil(due, "containers start")]
     if ready and not healthy:
@@ -194,9 +201,9 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
         return [SetPodReady(True, "its probe succeeds") if state.now >= due else WaitUntil(due, "its probe")]
     if nested(pod, "spec", "restartPolicy", default="Always") != "Always" and state.kubelet_alive:
         due = state.since + state.timings.run
-        if state.runs_script:
+        if state.containers.is_running:
             return []
-        ended = EndPod(state.exit_code, "its containers have exited")
+        ended = EndPod(state.containers.end, "its containers have exited")
         return [ended if state.now >= due else WaitUntil(due, "they exit")]
     return []
 
@@ -252,8 +259,19 @@ def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
     }
 
 
-def render_creating(pod: Raw, node: Raw, now: datetime) -> Raw:
-    """The status of a pod whose containers wait for its volumes."""
+def is_waiting(pod: Raw, waiting: Waiting) -> bool:
+    """Whether the status says so already."""
+    statuses = nested(pod, "status", "containerStatuses", default=[])
+    wanted = _render_waiting(waiting)
+    return bool(statuses) and all(nested(one, "state", "waiting") == wanted for one in statuses)
+
+
+def _render_waiting(waiting: Waiting) -> Raw:
+    return {"reason": waiting.reason, **({"message": waiting.message} if waiting.message else {})}
+
+
+def render_creating(pod: Raw, node: Raw, why: Waiting, now: datetime) -> Raw:
+    """The status of a pod whose containers wait for its volumes, their images or their environment."""
     at, host = format_time(now), internal_address(node)
     words = {
         "PodReadyToStartContainers": False,
@@ -263,7 +281,7 @@ def render_creating(pod: Raw, node: Raw, now: datetime) -> Raw:
     }
     status = pod.get("status") or {}
     known = [one for one in status.get("conditions") or () if one["type"] not in words]
-    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    waiting = {"waiting": _render_waiting(why)}
     containers = [
         {
             "name": one["name"],
@@ -288,9 +306,9 @@ def render_creating(pod: Raw, node: Raw, now: datetime) -> Raw:
     }
 
 
-def render_ended(status: Raw, exit_code: int, now: datetime) -> Raw:
-    """The status of a pod whose containers have exited with that code."""
-    at, is_good = format_time(now), exit_code == 0
+def render_ended(status: Raw, end: ContainerEnd, now: datetime) -> Raw:
+    """The status of a pod whose containers have ended so."""
+    at, is_good = format_time(now), end.exit_code == 0
     conditions = [
         {**_condition(one["type"], one["type"] == "Initialized", at), "reason": "PodCompleted"}
         if one["type"] in ("Initialized", "Ready", "ContainersReady") and is_good
@@ -299,7 +317,9 @@ def render_ended(status: Raw, exit_code: int, now: datetime) -> Raw:
         else one
         for one in status.get("conditions") or ()
     ]
-    ended: Raw = {"exitCode": exit_code, "reason": "Completed" if is_good else "Error", "finishedAt": at}
+    reason = end.reason or ("Completed" if is_good else "Error")
+    ended: Raw = {"exitCode": end.exit_code, "reason": reason, "finishedAt": at}
+    ended |= {"message": end.message} if end.message else {}
     containers = [
         {
             **one,

@@ -21,6 +21,7 @@ from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     StartPod,
     WaitUntil,
     internal_address,
+    is_waiting,
     plan_pod,
     render_creating,
     render_ended,
@@ -83,9 +84,11 @@ class PodController:
             match step:
                 case BindPod():
                     await self._scheduler.schedule(pod)
-                case AwaitVolumes() if node is not None:
-                    if not nested(pod, "status", "containerStatuses"):
-                        await context.update_status(POD, pod, render_creating(pod, node, context.now()))
+                case AwaitVolumes(waiting, _) if node is not None:
+                    if not is_waiting(pod, waiting):
+                        await context.update_status(
+                            POD, pod, render_creating(pod, node, waiting, context.now())
+                        )
                 case ReleaseVolumes():
                     self._volumes.release(pod)
                 case StartPod() if node is not None:
@@ -97,8 +100,8 @@ class PodController:
                     await context.update_status(
                         POD, pod, render_readiness(pod["status"], ready, context.now(), probed=probed)
                     )
-                case EndPod(code, _):
-                    await context.update_status(POD, pod, render_ended(pod["status"], code, context.now()))
+                case EndPod(end, _):
+                    await context.update_status(POD, pod, render_ended(pod["status"], end, context.now()))
                 case DeletePod(at_once, _):
                     await context.delete(POD, pod, 0 if at_once else None)
                 case WaitUntil(until, _):
@@ -145,7 +148,9 @@ class PodController:
     def _observe(self, key: Key, pod: Raw, node: Raw | None) -> PodState:
         now, alive = self._context.monotonic(), self._is_alive(pod)
         mounts = self._volumes.observe(key, pod)
-        stage = stage_of(pod, alive=alive, is_mounted=mounts.complete)
+        containers = self._volumes.observe_containers(pod, alive=alive)
+        is_prepared = mounts.complete and containers.waiting is None
+        stage = stage_of(pod, alive=alive, is_mounted=is_prepared)
         before = self._stages.get(key)
         if before is None or before[:2] != (uid_of(pod), stage):
             before = self._stages[key] = (uid_of(pod), stage, now)
@@ -157,9 +162,9 @@ class PodController:
             alive,
             tainted,
             self._timings,
-            mounts.complete,
+            is_prepared,
             mounts.any,
-            *self._volumes.observe_script(pod),
+            containers,
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
 from windrow.core.formats.regex import BadPattern, TextTooLong, matches
+from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.shell.run import Command, Invocation, Streams
 
 FILE_AND_TEXT_COMMANDS: dict[str, Command] = {}
@@ -200,6 +201,20 @@ async def _gunzip(call: Invocation) -> int:
             call.write_file(path.removesuffix(".gz"), plain)
             call.guest.remove(path)
     return code
+
+
+@_command("cmp")
+async def _cmp(call: Invocation) -> int:
+    options, operands = parse_options(call.argv[1:])
+    contents, code = _read_inputs(call, operands[:2])
+    if code or len(contents) < 2:
+        return 2
+    (first, left), (second, right) = contents
+    if left == right:
+        return 0
+    if "s" not in options:
+        call.print(f"{first} {second} differ")
+    return 1
 
 
 _CUT_RANGE = r"(\d{1,9}-?|\d{1,9}-\d{1,9}|-\d{1,9})"
@@ -422,11 +437,11 @@ def _evaluate_test(call: Invocation, words: list[str]) -> bool:
 @_command("sleep")
 async def _sleep(call: Invocation) -> int:
     for word in call.argv[1:]:
-        found = re.fullmatch(r"(\d*\.?\d+)([smh]?)", word)
-        if found is None:
+        span = _seconds(word)
+        if span is None:
             call.print_error(f"invalid time interval '{word}'")
             return 1
-        await call.guest.sleep(float(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1))
+        await call.guest.sleep(span)
     return 0
 
 
@@ -514,9 +529,25 @@ _WITH_VALUE = {"sudo": "ugh", "nice": "n", "timeout": "ks"}
 
 @_command("sudo", "nohup", "timeout", "nice")
 async def _run_rest(call: Invocation) -> int:
-    """Run the rest, without the options and the duration of `timeout`."""
+    """Run the rest, without the options; with `timeout` at most for its duration."""
     name = posixpath.basename(call.argv[0])
     _, words = parse_options(call.argv[1:], _WITH_VALUE.get(name, ""), interleaved=False)
-    if name == "timeout":
-        words = words[1:]
+    if name == "timeout" and words:
+        span = _seconds(words.pop(0))
+        if span is None:
+            call.print_error("invalid time interval")
+            return _TIMEOUT_FAILED
+        if words and span > 0:
+            running = call.shell.child().run(words, call.streams)
+            code = await result_unless(running, call.guest.sleep(span))
+            return _TIMED_OUT if code is None else code
     return await call.shell.child().run(words, call.streams) if words else 0
+
+
+_TIMED_OUT, _TIMEOUT_FAILED = 124, 125
+
+
+def _seconds(text: str) -> float | None:
+    """A duration as `sleep` and `timeout` take it."""
+    found = re.fullmatch(r"(\d*\.?\d+)([smhd]?)", text)
+    return float(found[1]) * {"m": 60, "h": 3600, "d": 86400}.get(found[2], 1) if found else None

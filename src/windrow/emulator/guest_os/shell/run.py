@@ -33,6 +33,7 @@ from windrow.emulator.guest_os.shell.parse import (
 )
 
 NOT_FOUND = 127
+TERMINATION_LOG = "/dev/termination-log"  # of a container, by default
 _MAX_LINE = 64 * 1024  # of a line of the console, before it is shown without its end
 
 
@@ -507,7 +508,7 @@ class Shell:
             return _Writer(
                 lambda data: [self.log(line) for line in data.decode("utf-8", "replace").splitlines()]
             )
-        if path.startswith("/dev/"):
+        if path.startswith("/dev/") and path != TERMINATION_LOG:
             return _Writer(lambda data: None)
         if op == ">":
             found = self.guest.find(path)
