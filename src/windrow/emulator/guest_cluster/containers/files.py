@@ -20,7 +20,8 @@ from windrow.kubernetes.objects import Raw
 class FileTree(Protocol):
     """Files by their path in the volume, which is "" where the volume is one file."""
 
-    read_only: bool
+    @property
+    def read_only(self) -> bool: ...
 
     def find(self, path: str) -> File | None: ...
 
