@@ -115,6 +115,11 @@ class HarvesterRig:
         secret = await self.line.get(SECRET.ref(f"{name}-cloudinit", "default"))
         return base64.b64decode(secret["data"]["userdata"]).decode()
 
+    async def size(self, name: str) -> tuple[int, str]:
+        vm = await self.line.get(kinds.VM.ref(name, "default"))
+        domain = vm["spec"]["template"]["spec"]["domain"]
+        return domain["cpu"]["cores"], domain["resources"]["limits"]["memory"]
+
 
 @asynccontextmanager
 async def harvester_rig() -> AsyncIterator[HarvesterRig]:

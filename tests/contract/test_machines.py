@@ -78,6 +78,9 @@ class Rig(Protocol):
     async def document(self, name: str) -> str:
         """What the machine would read at its next start."""
 
+    async def size(self, name: str) -> tuple[int, str]:
+        """The CPUs and the memory that the machine would have from its next start."""
+
 
 class MemoryRig:
     def __init__(self) -> None:
@@ -116,6 +119,9 @@ class MemoryRig:
     async def document(self, name: str) -> str:
         return self.double.cloud_config(name)
 
+    async def size(self, name: str) -> tuple[int, str]:
+        return self.double.size(name)
+
 
 @asynccontextmanager
 async def memory_rig() -> AsyncIterator[Rig]:
@@ -131,22 +137,27 @@ class RigKind:
     cannot: dict[str, str] = field(default_factory=dict)
 
 
+_NO_EDIT = "docker-machine's protocol cannot edit a machine"
+
 # What no host can give to a plugin that knows nothing of marks or documents (reference/01 §3).
 GO_CANNOT = {
     "test_a_machine_without_owner_annotations_is_not_powered_and_not_missing": "it knows no marks",
     "test_the_status_of_a_machine_whose_owner_is_unknown_is_unknown": "it knows no marks",
     "test_replaced_user_data_is_what_the_machine_reads_next": "it cannot replace a document",
+    "test_an_edited_machine_has_its_new_size_from_its_next_start": _NO_EDIT,
+    "test_a_machine_that_is_gone_is_not_edited": _NO_EDIT,
     "test_the_config_names_the_machine_and_its_claims": "its claims have names of its own",
     "test_the_named_volumes_are_deleted_wherever_they_are": "it removes what it made, and nothing else",
     "test_the_named_volumes_are_deleted_after_the_machine": "it removes what it made, and nothing else",
     "test_the_planned_config_suffices_to_remove_the_machine": "it leaves the disks of a VM that is gone already",
     "test_a_revoked_credential_makes_machines_unknown_and_not_missing": "its Create goes on with what it began with",
 }
+PLUGINS_CANNOT = {name: why for name, why in GO_CANNOT.items() if why == _NO_EDIT}
 RIGS: dict[str, RigKind] = {
     "memory": RigKind(memory_rig),
     "direct": RigKind(harvester_rig),
     # Real processes take real time.
-    "plugin": RigKind(plugin_rig, asyncio.run),
+    "plugin": RigKind(plugin_rig, asyncio.run, PLUGINS_CANNOT),
 }
 if os.environ.get(GO_DRIVER):
     RIGS["go plugin"] = RigKind(go_plugin_rig, asyncio.run, GO_CANNOT)
@@ -475,6 +486,39 @@ def test_replaced_user_data_is_what_the_machine_reads_next(play: Callable[[Story
         config = await rig.machines.replace_user_data(config, "#cloud-config\nruncmd: [[true]]\n")
         assert "s3cret" not in await rig.document("c1-pool1-abcde-fghij")
         await rig.machines.replace_user_data(config, "#cloud-config\nruncmd: [[true]]\n")
+
+    play(story)
+
+
+def test_an_edited_machine_has_its_new_size_from_its_next_start(play: Callable[[Story], None]) -> None:
+    async def story(rig: Rig) -> None:
+        spec = a_spec()
+        config = await create_running(rig, spec)
+        await rig.machines.power(config, Power.OFF)
+        await wait_for_status(rig, "m-1", lambda s: s.state == "stopped")
+
+        larger = {**spec.options, "cpuCount": "4", "memorySize": "8"}
+        edited = await rig.machines.edit(config, larger)
+        assert (edited["CPU"], edited["MemorySize"]) == (4, "8Gi")
+        assert edited["WindrowVMUID"] == config["WindrowVMUID"]
+        assert await rig.size(spec.name) == (4, "8Gi")
+        assert await rig.machines.edit(edited, larger) == edited
+
+        await rig.machines.power(edited, Power.ON)
+        await rig.boot(spec.name)
+        assert (await wait_for_status(rig, "m-1", lambda s: s.state == "running")).presence == "present"
+
+    play(story)
+
+
+def test_a_machine_that_is_gone_is_not_edited(play: Callable[[Story], None]) -> None:
+    async def story(rig: Rig) -> None:
+        spec = a_spec()
+        config = await create_running(rig, spec)
+        await rig.delete_vm(spec.name)
+        await wait_for_status(rig, "m-1", lambda s: s.presence == "missing")
+        with pytest.raises(MachineRefused, match="not found"):
+            await rig.machines.edit(config, {**spec.options, "cpuCount": "4"})
 
     play(story)
 

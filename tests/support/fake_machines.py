@@ -7,7 +7,7 @@ Time is the clock's; nothing happens between calls, so tests change machines wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from windrow.machines.port import (
 )
 from windrow.machines.status_store import StatusStore
 
-Verb = Literal["check", "plan", "ensure", "power", "replace_user_data", "remove", "read_status"]
+Verb = Literal["check", "plan", "ensure", "power", "replace_user_data", "edit", "remove", "read_status"]
 HARVESTER = "harvester-in-memory"
 
 
@@ -64,6 +64,8 @@ class _Machine:
     because: str = ""
     removal_hangs: bool = False
     has_owner_annotations: bool = True
+    cpu: int = 2
+    memory_gib: int = 4
 
 
 class MemoryMachines:
@@ -170,6 +172,21 @@ class MemoryMachines:
             )
         machine.cloud_config = cloud_config
         return config
+
+    async def edit(self, config: DriverConfig, options: Mapping[str, Any]) -> DriverConfig:
+        self._record_call("edit", config["MachineName"], config["WindrowCredential"])
+        machine = self._owned(config)
+        if machine is None:
+            raise MachineRefused(
+                [
+                    Problem(
+                        f"machine {config['MachineName']} not found",
+                        "delete the Machine; its pool creates another",
+                    )
+                ]
+            )
+        machine.cpu, machine.memory_gib = int(options["cpuCount"]), int(options["memorySize"])
+        return {**config, "CPU": machine.cpu, "MemorySize": f"{machine.memory_gib}Gi"}
 
     async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
         self._record_call(
@@ -305,6 +322,11 @@ class MemoryMachines:
     def cloud_config(self, name: str) -> str:
         """The user data that the machine reads at its next start."""
         return self._get(name).cloud_config
+
+    def size(self, name: str) -> tuple[int, str]:
+        """The CPUs and the memory that the machine has from its next start."""
+        machine = self._get(name)
+        return machine.cpu, f"{machine.memory_gib}Gi"
 
     def calls_of(self, verb: Verb) -> list[str]:
         """The machine names that calls of `verb` came with, in order."""

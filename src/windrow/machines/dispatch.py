@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from windrow.client.informer import Cache
 from windrow.machines.port import (
@@ -170,6 +170,10 @@ class DriverDispatch:
     async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
         with self._calling_of(config) as adapter:
             return await adapter.replace_user_data(config, cloud_config)
+
+    async def edit(self, config: DriverConfig, options: Mapping[str, Any]) -> DriverConfig:
+        with self._calling_of(config) as adapter:
+            return await adapter.edit(config, options)
 
     async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
         config = self._newest(config)

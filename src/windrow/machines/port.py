@@ -98,6 +98,10 @@ class ReplaceUserDataUnsupported(UserError):
     """The machine's driver cannot replace its user data; repeating the request is useless."""
 
 
+class EditUnsupported(UserError):
+    """The machine's driver cannot edit a machine that exists; repeating the request is useless."""
+
+
 class InfrastructureUnknown(UserError):
     """The state at the infrastructure could not be read (401, 403, time-out, another Harvester).
 
@@ -141,6 +145,15 @@ class Machines(Protocol):
         """Replace the user data that the machine reads at its next start (used to scrub bootstrap secrets).
 
         Raises MachineRefused, InfrastructureUnknown, ReplaceUserDataUnsupported.
+        """
+        ...
+
+    async def edit(self, config: DriverConfig, options: Mapping[str, Any]) -> DriverConfig:
+        """Give the machine what `options` ask for and can be changed on one that exists: processor, memory, affinity, and
+        larger disks (`nodedriver.vm.edit`). It counts from the next start, and may be repeated. Of the other options nothing
+        is changed.
+
+        Raises MachineRefused, InfrastructureUnknown, EditUnsupported.
         """
         ...
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.informer import Cache
@@ -55,6 +56,7 @@ from windrow.nodedriver.validate.references import check as find_problems_there
 from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm import power as powers
 from windrow.nodedriver.vm.create import ensure_created, replace_user_data
+from windrow.nodedriver.vm.edit import edit, with_edits
 from windrow.nodedriver.vm.observe import find_object, get_status
 from windrow.nodedriver.vm.ownership import require_owner
 from windrow.nodedriver.vm.plan import planned_claims
@@ -297,6 +299,16 @@ class HarvesterMachines:
         configuration, connection = await self._open(config)
         await connection.run(replace_user_data(configuration, cloud_config))
         return config
+
+    async def edit(self, config: DriverConfig, options: Mapping[str, Any]) -> DriverConfig:
+        configuration, connection = await self._open(config)
+        wanted, unreadable = read_fields(options)
+        edited = with_edits(configuration, wanted)
+        fields = {problem.field for problem in unreadable}
+        problems = [*unreadable, *find_problems(edited, must_boot=True, unreadable=fields)]
+        if refused := [problem for problem in problems if problem.severity == "error"]:
+            raise MachineRefused(refused)
+        return dump_driver_config(await connection.run(edit(configuration, edited)))
 
     async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
         configuration, connection = await self._open(config)

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from windrow.client.informer import Cache
 from windrow.cloudinit.guest_agent import add_guest_agent
@@ -58,6 +58,7 @@ from windrow.machines.plugin.tracked_machine import (
 from windrow.machines.port import (
     HARVESTER,
     DriverConfig,
+    EditUnsupported,
     InfrastructureUnknown,
     MachineRefused,
     MachineSpec,
@@ -244,6 +245,14 @@ class PluginMachines:
                 "restrict who may read the machine's user data there",
             )
         return config
+
+    async def edit(self, config: DriverConfig, options: Mapping[str, Any]) -> DriverConfig:
+        """docker-machine's protocol has no call for it."""
+        machine = self._tracked(config)
+        raise EditUnsupported(
+            f"driver {machine.driver} cannot edit {machine.name}: docker-machine plugins only create and remove machines",
+            "have the machine replaced",
+        )
 
     async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
         await self._running.wait()
