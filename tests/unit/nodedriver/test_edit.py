@@ -60,9 +60,7 @@ def template(api: ApiDouble) -> Any:
 
 def sizes(api: ApiDouble) -> dict[str, str]:
     claims = loads(annotations_of(api.objects[REF.path])[CLAIM_TEMPLATES])
-    return {
-        claim["metadata"]["name"]: claim["spec"]["resources"]["requests"]["storage"] for claim in claims
-    }
+    return {claim["metadata"]["name"]: claim["spec"]["resources"]["requests"]["storage"] for claim in claims}
 
 
 def test_more_memory_is_one_patch_of_the_limit_and_what_a_person_set_otherwise_stays(way: str) -> None:
