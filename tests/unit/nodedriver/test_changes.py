@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.nodedriver.changes import find_changes
+from windrow.nodedriver.vm.changes import find_changes
 
 OPTIONS = {
     "cpuCount": "2",
