@@ -130,7 +130,8 @@ class Storm:
         gone = max(await asyncio.gather(*going)) - began
         for task in stuck:
             task.cancel()
-        amount, patches = len(moved), sum(one.method == "PATCH" for one in calls)
+        amount = len(moved)
+        patches = sum(one.method == "PATCH" and "/virtualmachines/" in one.path for one in calls)
         least, source = gone + _plugging_s(amount), f"instances gone after {gone:.0f} s, then KubeVirt's own"
         go = patches_of_a_move * amount
         return [

@@ -82,7 +82,7 @@ NEEDED_FOR = {
     Permission("create", CLAIMS, NAMESPACE): "makes volumes",
     Permission("patch", CLAIMS, NAMESPACE): "grows volumes",
     Permission("delete", CLAIMS, NAMESPACE): "deletes volumes",
-    Permission("get", VMS, NAMESPACE): "attaches volumes",
+    Permission("get", VMS, NAMESPACE): "detaches volumes",
     Permission("list", VMS, NAMESPACE): "makes volumes",
     Permission("watch", VMS, NAMESPACE): "attaches volumes",
     Permission("patch", VMS, NAMESPACE): "attaches volumes by a patch",

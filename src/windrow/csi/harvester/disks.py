@@ -8,7 +8,8 @@ Removals go by index, each guarded by a test of the name there, and together by 
 fails, whole, where the VM's spec was changed meanwhile: also where it had no answer and is carried out late, after the volume
 left the VM and came back to the same place. Additions go to the end, of the VM with the uid that was read and of no other
 that has its name by then. So the patch carries no resourceVersion, and changes of the VM's status, which are many while it
-starts, do not fail it. Only a VM without a list, to which the whole list is added, has to be as it was read.
+starts, do not fail it. Only a VM without a list, to which the whole list is added, has to be as it was read; and so has the spec of a
+VM that was not read for the patch, but is known from the watch (`plan_additions`).
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class VmDisks:
     system_uuid: str = ""
     # Whose machine it is: the uid and the name of a cluster, by its manager; "" for none.
     cluster_marks: tuple[str, str] = ("", "")
+    # Of its spec; 0 where the VM does not say.
+    generation: int = 0
+    # Whether it has both lists that a disk is added to.
+    has_lists: bool = False
 
     def find(self, claim: str) -> Disk | None:
         """The disk that the claim is; of several the one that a CSI driver plugged in."""
@@ -112,6 +117,8 @@ class InstanceDisks:
 
 def read_vm(raw: Mapping[str, Any]) -> VmDisks:
     spec = nested(raw, "spec", "template", "spec", default={})
+    lists = nested(spec, "volumes"), nested(spec, "domain", "devices", "disks")
+    generation = nested(raw, "metadata", "generation")
     disks = {str(one.get("name")): one for one in mappings_at(spec, "domain", "devices", "disks")}
     volumes = mappings_at(spec, "volumes")
     return VmDisks(
@@ -123,6 +130,8 @@ def read_vm(raw: Mapping[str, Any]) -> VmDisks:
         resource_version=resource_version_of(raw),
         system_uuid=str(nested(spec, "domain", "firmware", "uuid", default="")).lower(),
         cluster_marks=(annotations_of(raw).get(CLUSTER_UID, ""), labels_of(raw).get(GUEST_CLUSTER, "")),
+        generation=generation if isinstance(generation, int) else 0,
+        has_lists=all(isinstance(one, list) for one in lists),
     )
 
 
@@ -195,12 +204,29 @@ def plan_patch(raw_vm: Mapping[str, Any], changes: Sequence[DiskChange]) -> list
     lists = nested(spec, "volumes"), nested(spec, "domain", "devices", "disks")
     return [
         *(_same_uid(vm) if due else ()),
-        *(_same_version(vm) if added and not all(isinstance(one, list) for one in lists) else ()),
-        *(_same_generation(raw_vm) if gone else ()),
+        *(_same_version(vm) if added and not vm.has_lists else ()),
+        *(_same_generation(vm) if gone else ()),
         *_removals(_VOLUMES, mappings_at(spec, "volumes"), gone),
         *_removals(_DISKS, mappings_at(spec, "domain", "devices", "disks"), gone),
         *_additions(_VOLUMES, lists[0], [_volume(one.volume_id) for one in added]),
         *_additions(_DISKS, lists[1], [disk_of(one) for one in added]),
+    ]
+
+
+def can_be_added(vm: VmDisks, changes: Sequence[DiskChange]) -> bool:
+    """Whether a VM that was not read for it, but is known, tells enough to plan the changes: all are additions of what it lacks."""
+    is_certain = vm.uid and vm.generation and vm.has_lists and not vm.is_deleting
+    lacks = all(one.kind == "attach" and vm.find(one.volume_id) is None for one in changes)
+    return bool(is_certain) and lacks and vm.count + len(changes) <= MAX_DISKS
+
+
+def plan_additions(vm: VmDisks, added: Sequence[DiskChange]) -> list[Raw]:
+    """The JSON Patch that makes additions for which the VM was not read: it fails, whole, where the VM's spec is another by now."""
+    return [
+        *_same_uid(vm),
+        *_same_generation(vm),
+        *_additions(_VOLUMES, [], [_volume(one.volume_id) for one in added]),
+        *_additions(_DISKS, [], [disk_of(one) for one in added]),
     ]
 
 
@@ -211,8 +237,8 @@ def _volume(volume_id: str) -> Raw:
     }
 
 
-def _same_generation(raw_vm: Mapping[str, Any]) -> list[Raw]:
-    generation = nested(raw_vm, "metadata", "generation")
+def _same_generation(vm: VmDisks) -> list[Raw]:
+    generation = vm.generation
     return [{"op": "test", "path": "/metadata/generation", "value": generation}] if generation else []
 
 

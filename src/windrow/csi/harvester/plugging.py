@@ -10,7 +10,7 @@ from windrow.client.client import Client
 from windrow.core.clock import Clock
 from windrow.core.formats.json import Raw
 from windrow.core.formats.version import NotVersion, Version
-from windrow.csi.harvester.disks import DiskChange, disk_of, plan_patch
+from windrow.csi.harvester.disks import DiskChange, VmDisks, disk_of, plan_additions, plan_patch
 from windrow.harvester.resources import SETTING, VM, VM_ACTIONS, VMI_ACTIONS
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Forbidden
@@ -48,12 +48,27 @@ class Plugin:
         try:
             return await self._client.json_patch(ref, plan_patch(raw_vm, changes))
         except Forbidden as error:
-            if "exceeded quota" in error.message:
-                raise
-            self._log.warning("patches of VirtualMachines are forbidden; using addvolume: %s", error)
-            self._patches = False, self._clock.monotonic() + ASK_AGAIN
+            self._on_forbidden(error)
             await self._request(raw_vm, changes)
             return None
+
+    async def add(self, vm: VmDisks, added: Sequence[DiskChange]) -> Raw | None:
+        """The VM after the additions, for which it was not read; None where this Harvester takes no patches, so that nothing was
+        changed. Raises KubeError: of a VM whose spec is another by now, as of a `test` that failed."""
+        if not await self._takes_patches():
+            return None
+        try:
+            return await self._client.json_patch(VM.ref(vm.vm, self._namespace), plan_additions(vm, added))
+        except Forbidden as error:
+            self._on_forbidden(error)
+            return None
+
+    def _on_forbidden(self, error: Forbidden) -> None:
+        """Raises the error where it is no matter of rights."""
+        if "exceeded quota" in error.message:
+            raise error
+        self._log.warning("patches of VirtualMachines are forbidden; using addvolume: %s", error)
+        self._patches = False, self._clock.monotonic() + ASK_AGAIN
 
     async def remove_from_instance(self, vm: str, volume_id: str) -> None:
         """Unplug from an instance whose VM is gone."""

@@ -1,8 +1,8 @@
 """Changes of the disks of VMs: those that wait for one VM go out in one patch.
 
 While one patch of a VM is under way, further changes of that VM wait; the first of them to have its turn sends them all. So ten
-volumes that are attached at once cost two patches and not ten that fail each other. The one that sends plans on a fresh read
-of the VM, and again where the VM was changed in between. A change that Harvester refuses must not fail the others: a patch of
+volumes that are attached at once cost two patches and not ten that fail each other. The one that sends plans additions on what is known
+of the VM, and everything else, and what that patch failed on, on a fresh read of it; again where the VM was changed in between. A change that Harvester refuses must not fail the others: a patch of
 several that is refused is sent once more, one change at a time.
 
 A caller that is cancelled while it sends leaves the others in the queue, and the next of them sends.
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from windrow.client.client import Client
 from windrow.core.clock import Clock, sleep
@@ -23,7 +23,8 @@ from windrow.core.formats.json import Raw
 from windrow.core.rng import Rng
 from windrow.core.wait import yield_turn
 from windrow.csi.errors import CsiError
-from windrow.csi.harvester.disks import MAX_DISKS, DiskChange, VmDisks, needs_change, read_vm
+from windrow.csi.harvester.attachments.known_vms import KnownVms
+from windrow.csi.harvester.disks import MAX_DISKS, DiskChange, VmDisks, can_be_added, needs_change, read_vm
 from windrow.csi.harvester.refusals import requesting
 from windrow.csi.harvester.unanswered import UnansweredAttachments
 from windrow.csi.volumes import NodeFull, NodeNotFound, Unfinished
@@ -53,6 +54,23 @@ class PlugVolumes(Protocol):
         ...
 
 
+class AddVolumes(Protocol):
+    """How a Harvester takes additions to a VM that was not read for them."""
+
+    async def __call__(self, vm: VmDisks, added: Sequence[DiskChange]) -> Raw | None:
+        """Add the volumes to the VM, whose spec has to be as `vm` has it. The VM after that; None where it has to be read first.
+        Raises KubeError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What is known of VMs, and how volumes are added to those."""
+
+    known: KnownVms
+    add: AddVolumes
+
+
 @dataclass(frozen=True, slots=True)
 class ChangedVm:
     """A VM whose template is as wanted: its resourceVersion then, "" where it is gone, and the volumes that had to be sent."""
@@ -70,12 +88,20 @@ class _Waiting:
 
 
 class VmQueue:
-    """Makes changes of the disks of the VMs of one namespace."""
+    """Makes changes of the disks of the VMs of one namespace. Without `additions` a VM is read before each."""
 
-    def __init__(self, client: Client, namespace: str, plug: PlugVolumes, clock: Clock, rng: Rng) -> None:
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        plug: PlugVolumes,
+        clock: Clock,
+        rng: Rng,
+        additions: Additions | None = None,
+    ) -> None:
         self._client = client
         self._namespace = namespace
-        self._plug = plug
+        self._plug, self._additions = plug, additions
         self._clock, self._rng = clock, rng
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -129,6 +155,10 @@ class VmQueue:
 
     async def _make(self, changes: Sequence[DiskChange], vm: str) -> ChangedVm:
         ref = VM.ref(vm, self._namespace)
+        with requesting(f"change the volumes of {ref}"):
+            added = await self._add_to_known(changes, vm)
+        if added is not None:
+            return added
         for attempt in range(1, ATTEMPTS + 1):
             with requesting(f"change the volumes of {ref}"):
                 raw = await self._client.find(ref)
@@ -143,11 +173,10 @@ class VmQueue:
                     return ChangedVm(found.resource_version)
                 require_slots(found, due)
                 try:
-                    changed = await self._send(raw, due, vm) or await self._client.find(ref)
+                    changed = await self._send(self._plug(raw, due), due, vm) or await self._client.find(ref)
                     if changed:
                         self._require_answers(read_vm(changed), changes)
-                    version = resource_version_of(changed) if changed else ""
-                    return ChangedVm(version, frozenset(one.volume_id for one in due))
+                    return self._changed(changed, due)
                 except KubeError as error:
                     if not _is_outdated(error):
                         raise
@@ -159,12 +188,36 @@ class VmQueue:
             await sleep(self._clock, BACKOFF * attempt * self._rng.uniform(1.0, 2.0))
         raise AssertionError("the last attempt returns or raises")
 
-    async def _send(self, raw_vm: Raw, due: Sequence[DiskChange], vm: str) -> Raw | None:
+    async def _add_to_known(self, changes: Sequence[DiskChange], vm: str) -> ChangedVm | None:
+        """Add to the VM without reading it; None where it has to be read, since too little is known, or it has changed."""
+        known = self._additions.known.find(vm) if self._additions else None
+        if self._additions is None or known is None or not can_be_added(known, changes):
+            return None
+        try:
+            raw = await self._send(self._additions.add(known, changes), changes, vm)
+        except KubeError as error:
+            if not _is_outdated(error):
+                raise
+            return None
+        if raw is None:
+            return None
+        self._require_answers(read_vm(raw), changes)
+        return self._changed(raw, changes)
+
+    def _changed(self, raw_vm: Raw | None, due: Sequence[DiskChange]) -> ChangedVm:
+        if raw_vm and self._additions:
+            self._additions.known.on_answer(raw_vm)
+        version = resource_version_of(raw_vm) if raw_vm else ""
+        return ChangedVm(version, frozenset(one.volume_id for one in due))
+
+    async def _send(
+        self, request: Coroutine[Any, Any, Raw | None], due: Sequence[DiskChange], vm: str
+    ) -> Raw | None:
         attached = [one.volume_id for one in due if one.kind == "attach"]
         for volume_id in attached:
             self._unanswered.on_request(vm, volume_id)
         try:
-            return await self._plug(raw_vm, due)
+            return await request
         except KubeError as error:
             if may_still_be_carried_out(error):
                 for volume_id in attached:

@@ -9,6 +9,8 @@ import pytest
 from windrow.csi.harvester.disks import (
     Disk,
     DiskChange,
+    can_be_added,
+    plan_additions,
     plan_patch,
     read_instance,
     read_vm,
@@ -223,3 +225,48 @@ def test_a_removal_fails_where_the_spec_has_changed_although_the_list_looks_the_
     with pytest.raises(PatchFailed):
         apply_json_patch(vm, removal)
     assert names(apply_json_patch(vm, addition)) == (["root", "b", "c", "x"], ["root", "b", "c", "x"])
+
+
+def known_vm(*volumes: str, **metadata: object) -> dict[str, Any]:
+    vm = a_vm(*volumes)
+    vm["metadata"] |= {"uid": "first", "generation": 7, **metadata}
+    return vm
+
+
+def test_a_volume_is_added_to_a_known_vm_only_where_its_spec_is_still_the_same():
+    steps = plan_additions(read_vm(known_vm("b")), [attach("x", True), attach("y")])
+
+    after = apply_json_patch(known_vm("b"), steps)
+    assert names(after) == (["root", "b", "x", "y"], ["root", "b", "x", "y"])
+    assert read_vm(after).find("x").read_only  # type: ignore[union-attr]
+    for other in (known_vm("b", generation=8), known_vm("b", uid="second")):
+        with pytest.raises(PatchFailed):
+            apply_json_patch(other, steps)
+
+
+@pytest.mark.parametrize(
+    ("vm", "changes", "is_known"),
+    [
+        (known_vm("b"), [attach("x")], True),
+        (known_vm("b"), [attach("x"), attach("y")], True),
+        (known_vm("b"), [attach("x"), attach("b")], False),
+        (known_vm("b"), [detach("b")], False),
+        (known_vm("b"), [attach("x"), detach("z")], False),
+        (known_vm(uid=""), [attach("x")], False),
+        (known_vm(generation=None), [attach("x")], False),
+        (known_vm(deletionTimestamp="2026-01-01T00:00:00Z"), [attach("x")], False),
+        (known_vm(*(f"v{number}" for number in range(254))), [attach("x")], True),
+        (known_vm(*(f"v{number}" for number in range(254))), [attach("x"), attach("y")], False),
+    ],
+)
+def test_what_is_no_addition_to_a_vm_of_which_enough_is_known_needs_a_read(
+    vm: dict[str, Any], changes: list[DiskChange], is_known: bool
+):
+    assert can_be_added(read_vm(vm), changes) is is_known
+
+
+def test_a_vm_without_a_list_is_read_before_it_gets_one():
+    vm = known_vm()
+    del vm["spec"]["template"]["spec"]["volumes"]
+
+    assert not can_be_added(read_vm(vm), [attach("x")])

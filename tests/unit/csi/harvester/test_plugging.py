@@ -13,8 +13,9 @@ from tests.support.clock import LoopClock, run_driven
 from windrow.client.client import Client
 from windrow.core.clock import sleep
 from windrow.core.formats.json import dumps, loads
-from windrow.csi.harvester.disks import DiskChange
+from windrow.csi.harvester.disks import DiskChange, read_vm
 from windrow.csi.harvester.plugging import Plugin, takes_patches
+from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.requests import Reply, Request
 
 VM: dict[str, Any] = {
@@ -136,3 +137,30 @@ def test_each_change_is_a_request_of_its_own_to_the_subresources() -> None:
     assert added["name"] == added["disk"]["name"] == "pvc-1"
     assert added["disk"]["disk"] == {"bus": "scsi", "readonly": True}
     assert added["volumeSource"] == {"persistentVolumeClaim": {"claimName": "pvc-1", "hotpluggable": True}}
+
+
+def add(host: Host) -> bool:
+    """Add a volume to a VM that is known; whether Harvester was asked to."""
+
+    async def story() -> Any:
+        plugin = Plugin(Client(host), "default", LoopClock(), logging.getLogger("x"))  # type: ignore[arg-type]
+        return await plugin.add(read_vm(VM), [ATTACH])
+
+    return run_driven(story()) is not None
+
+
+def test_a_volume_is_added_to_a_known_vm_by_a_patch_alone():
+    host, older = Host({"value": "v1.8.0"}), Host({"value": "v1.7.1"})
+    forbidding = Host({"value": "v1.8.0"}, forbids="may not patch")
+
+    assert add(host)
+    assert host.calls == ["GET server-version", "PATCH node-1"]
+    assert not add(older)
+    assert older.calls == ["GET server-version"]
+    assert not add(forbidding)
+    assert forbidding.calls == ["GET server-version", "PATCH node-1"]
+
+
+def test_a_quota_that_is_exceeded_is_no_missing_right():
+    with pytest.raises(Forbidden, match="exceeded quota"):
+        add(Host({"value": "v1.8.0"}, forbids="exceeded quota: q"))

@@ -142,6 +142,53 @@ async def nodes_with_disk(rig: VolumesRig) -> list[str]:
     return found
 
 
+def test_a_vm_that_was_changed_behind_the_watch_is_read_and_keeps_what_it_got():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        await rig.volumes.create(VolumeRequest("theirs", SizeRange(GIB)))
+        await pause(rig, 5)
+        other.line.is_late = True
+        await rig.volumes.ensure_attached("theirs", "node-1", False)
+        other.requests.clear()
+        attaching = asyncio.create_task(other.volumes.ensure_attached(ONE, "node-1", False))
+        await pause(rig, 2)
+        other.line.is_late = False
+        await attaching
+
+        asked = [one for one in other.requests if not one.path.endswith("server-version")]
+        ways = [f"{one.method} {'/'.join(one.path.split('/')[-2:])}" for one in asked]
+        assert ways == [
+            f"PATCH persistentvolumeclaims/{ONE}",
+            "PATCH virtualmachines/node-1",
+            "GET virtualmachines/node-1",
+            "PATCH virtualmachines/node-1",
+            "GET virtualmachineinstances/node-1",
+        ]
+        assert (await rig.volumes.get("theirs")).nodes == ("node-1",)
+        assert (await rig.volumes.get(ONE)).nodes == ("node-1",)
+
+    live(story)
+
+
+def test_volumes_that_come_one_after_the_other_are_each_added_to_the_vm_that_the_last_patch_left():
+    async def story(rig: VolumesRig, other: Controller) -> None:
+        volumes = [f"data-{number}" for number in range(3)]
+        for name in volumes:
+            await other.volumes.create(VolumeRequest(name, SizeRange(GIB)))
+        other.line.late_kind = "virtualmachines"
+        other.requests.clear()
+        attaching = []
+        for name in volumes:
+            attaching.append(asyncio.create_task(other.volumes.ensure_attached(name, "node-1", False)))
+            await pause(rig, 2)
+        other.line.late_kind = ""
+        await asyncio.gather(*attaching)
+
+        asked = [one.method for one in other.requests if one.path.endswith("/virtualmachines/node-1")]
+        assert asked == ["PATCH"] * 3
+
+    live(story)
+
+
 def test_a_detachment_is_not_judged_by_a_watch_that_has_not_told_of_the_attachment():
     async def story(rig: VolumesRig, other: Controller) -> None:
         other.line.is_late = True
@@ -376,9 +423,9 @@ def test_of_an_attachment_that_must_not_be_only_what_it_sent_is_taken_back(
         shown = False
 
         async def show_another(request: Request) -> None:
-            """Once the queue reads node-1, the instance of node-2 has the volume, too."""
+            """Once the queue asks for node-1, the instance of node-2 has the volume, too."""
             nonlocal shown
-            if request.method != "GET" or not request.path.endswith("virtualmachines/node-1") or shown:
+            if not request.path.endswith("virtualmachines/node-1") or shown:
                 return
             shown = True
             ref = VMI.ref("node-2", "default")

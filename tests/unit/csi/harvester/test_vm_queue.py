@@ -14,11 +14,12 @@ from windrow.client.client import Client
 from windrow.core.formats.json import Raw
 from windrow.core.rng import Rng
 from windrow.csi.errors import Aborted, CsiError, FailedPrecondition, Internal
-from windrow.csi.harvester.disks import DiskChange
-from windrow.csi.harvester.vm_queue import ATTEMPTS, ChangedVm, PlugVolumes, VmQueue
-from windrow.csi.volumes import NodeNotFound
+from windrow.csi.harvester.attachments.known_vms import KnownVms
+from windrow.csi.harvester.disks import DiskChange, VmDisks, read_vm
+from windrow.csi.harvester.vm_queue import ATTEMPTS, Additions, ChangedVm, PlugVolumes, VmQueue
+from windrow.csi.volumes import NodeNotFound, Unfinished
 from windrow.harvester.resources import VM
-from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid, KubeError, NotFound
+from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid, KubeError, NotFound, OutcomeUnknown
 from windrow.kubernetes.requests import Reply, Request
 
 
@@ -55,12 +56,13 @@ def change(plug: Plug, *changes: DiskChange, vm: str = "node-1") -> list[CsiErro
     return run_driven(made())
 
 
-def queue_of(rig: VolumesRig, plug: PlugVolumes) -> VmQueue:
+def queue_of(rig: VolumesRig, plug: PlugVolumes, additions: Additions | None = None) -> VmQueue:
     class Local:
         async def send(self, request: Request) -> Reply:
             return await rig.line.send(request)
 
-    return VmQueue(Client(Local()), "default", plug, rig.harvester.clock.base, Rng(1))  # type: ignore[arg-type]
+    clock = rig.harvester.clock.base
+    return VmQueue(Client(Local()), "default", plug, clock, Rng(1), additions)  # type: ignore[arg-type]
 
 
 TEST_FAILED = (
@@ -137,3 +139,80 @@ def test_a_vm_that_is_not_there_has_no_disks_to_give_up_and_takes_none():
     (found,) = change(plug, attach("a"), vm="none")
     assert type(found) is NodeNotFound
     assert plug.taken == []
+
+
+class Known:
+    """Knows node-1 as it is, and takes additions to it, but for the errors that it is to raise first."""
+
+    def __init__(self, *errors: KubeError, takes: bool = True) -> None:
+        self.errors, self.takes = list(errors), takes
+        self.added: list[list[str]] = []
+
+    async def __call__(self, vm: VmDisks, added: Sequence[DiskChange]) -> Raw | None:
+        self.added.append([one.volume_id for one in added])
+        if self.errors:
+            raise self.errors.pop(0)
+        return {"metadata": {"name": vm.vm, "resourceVersion": "77"}} if self.takes else None
+
+
+def add(known: Known, plug: Plug, *changes: DiskChange) -> list[ChangedVm | BaseException]:
+    async def made() -> list[ChangedVm | BaseException]:
+        async with volumes_rig() as rig:
+            raw = await rig.line.get(VM.ref("node-1", "default"))
+            seen = KnownVms(lambda name: read_vm(raw) if name == "node-1" else None)
+            queue = queue_of(rig, plug, Additions(seen, known))
+            return await asyncio.gather(
+                *(queue.change("node-1", one) for one in changes), return_exceptions=True
+            )
+
+    return run_driven(made())
+
+
+def test_volumes_are_added_to_a_vm_that_is_known_without_reading_it():
+    known, plug = Known(), Plug()
+
+    assert add(known, plug, attach("a"), attach("b")) == [ChangedVm("77", frozenset({"a", "b"}))] * 2
+    assert (known.added, plug.taken) == ([["a", "b"]], [])
+
+
+@pytest.mark.parametrize(
+    "known",
+    [Known(Conflict("changed")), Known(Invalid(TEST_FAILED[0])), Known(NotFound("gone")), Known(takes=False)],
+    ids=["conflict", "test failed", "gone", "no patches"],
+)
+def test_a_vm_that_is_another_than_was_known_is_read(known: Known):
+    plug = Plug()
+    (found,) = add(known, plug, attach("a"))
+
+    assert isinstance(found, ChangedVm)
+    assert (known.added, plug.taken) == ([["a"]], [["a"]])
+
+
+def test_an_addition_that_is_refused_is_not_repeated_after_a_read():
+    plug = Plug()
+    (found,) = add(Known(AdmissionDenied("no")), plug, attach("a"))
+
+    assert type(found) is FailedPrecondition
+    assert plug.taken == []
+
+
+def test_a_removal_beside_an_addition_is_planned_on_a_read():
+    known, plug = Known(), Plug()
+    add(known, plug, attach("a"), DiskChange("b", "detach"))
+
+    assert (known.added, plug.taken) == ([], [["a"]])
+
+
+def test_an_addition_without_an_answer_may_undo_a_detachment():
+    known = Known(OutcomeUnknown("no answer within 30 s"))
+
+    async def made() -> None:
+        async with volumes_rig() as rig:
+            raw = await rig.line.get(VM.ref("node-1", "default"))
+            queue = queue_of(rig, Plug(), Additions(KnownVms(lambda _: read_vm(raw)), known))
+            with pytest.raises(CsiError):
+                await queue.change("node-1", attach("a"))
+            with pytest.raises(Unfinished, match="had no answer"):
+                await queue.change("node-1", DiskChange("a", "detach"))
+
+    run_driven(made())

@@ -83,7 +83,6 @@ def test_one_attachment_asks_for_no_more_than_it_needs():
 
         assert rig.calls() == [
             f"PATCH persistentvolumeclaims/{ONE}",
-            "GET virtualmachines/node-1",
             "PATCH virtualmachines/node-1",
             "GET virtualmachineinstances/node-1",
         ]

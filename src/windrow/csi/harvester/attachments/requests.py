@@ -15,6 +15,7 @@ from windrow.core.rng import Rng
 from windrow.csi import names
 from windrow.csi.errors import FailedPrecondition
 from windrow.csi.handles import is_object_name, is_volume_id
+from windrow.csi.harvester.attachments.known_vms import KnownVms
 from windrow.csi.harvester.attachments.records import AttachRecord, record_key, remaining_s
 from windrow.csi.harvester.claim_reads import ClaimReads
 from windrow.csi.harvester.claims import Claim
@@ -24,7 +25,7 @@ from windrow.csi.harvester.plugging import Plugin
 from windrow.csi.harvester.refusals import requesting
 from windrow.csi.harvester.shared.volumes import SharedVolumes
 from windrow.csi.harvester.state import HarvesterState
-from windrow.csi.harvester.vm_queue import VmQueue
+from windrow.csi.harvester.vm_queue import Additions, VmQueue
 from windrow.csi.volumes import (
     AttachedDifferently,
     Attachment,
@@ -63,7 +64,8 @@ class AttachmentRequests:
         self._plugin = Plugin(client, self._namespace, clock, log)
         # Two processes never begin at one instant with one random number.
         self._process = f"{rng.below(2**32):08x}{int(clock.now().timestamp()):x}"
-        self._queue = VmQueue(client, self._namespace, self._plugin, clock, rng)
+        additions = Additions(KnownVms(state.vm), self._plugin.add)
+        self._queue = VmQueue(client, self._namespace, self._plugin, clock, rng, additions)
 
     async def ensure(
         self, volume_id: str, node_id: str, read_only: bool, kind: VolumeKind = "disk"
