@@ -19,14 +19,15 @@ from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOINT_MODE, secrets_name
 from windrow.clusters.api.secrets import GUEST_KUBECONFIG, CredentialError, SecretData, render_secrets
 from windrow.clusters.context import ProcessState, ReconcileContext
+from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers, read_balancer
 from windrow.clusters.observer import Observer, credentials_of, find_twin
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
-from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node, Pod
+from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node, Place, Pod
 from windrow.core.stamps import ObservedStamps
 from windrow.harvester.cloud_init_secret import build_secret
 from windrow.harvester.identity import owner_annotations
-from windrow.harvester.names import VM_NAME
-from windrow.harvester.resources import VM
+from windrow.harvester.names import CLUSTER_UID, VM_NAME
+from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.harvester.shutdown import Shutdown
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.harvester.unanswered import LATEST
@@ -93,6 +94,7 @@ class Harvester:
 
     vms: list[OrphanVm] | None = field(default_factory=list)
     claims: list[MachineClaim] | None = field(default_factory=list)
+    balancers: list[ObservedBalancer] | None = field(default_factory=list)
     now: dict[ObjectRef, dict[str, Any]] = field(default_factory=dict)
     error: Exception | None = None
     presence: Any = "missing"
@@ -136,6 +138,7 @@ def observe(
     failure: CredentialError | None = None,
     status: Mapping[str, Any] | None = None,
     rke: Mapping[str, Any] | None = None,
+    secret: SecretData | None = None,
     **metadata: Any,
 ) -> ClusterState:
     """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come. `kept` is in the Secret
@@ -161,6 +164,8 @@ def observe(
         "cattle-global-data", "cc", allowed_namespaces=namespaces, data={CREDENTIAL_KEY: access}
     )
     secrets = {SECRET.ref("cc", "cattle-global-data"): allowed}
+    if secret is not None:
+        secrets[SECRET.ref(secret.name, secret.namespace)] = secret
     if kept is not None:
         name = secrets_name("prod")
         secrets[SECRET.ref(name, "fleet-default")] = SecretData("fleet-default", name, "u", data=kept)
@@ -211,6 +216,7 @@ def observe(
         "objects": SimpleNamespace(
             list_vms=lambda uid, places: None if site.vms is None else tuple(site.vms),
             list_claims=lambda uid, places: site.claims,
+            list_balancers=lambda uid, place: site.balancers,
             has_account=lambda *rest: account,
         ),
         "leases": SimpleNamespace(read=lambda places: ManagerLease()),
@@ -978,3 +984,195 @@ def test_a_twin_is_another_cluster_whose_guest_has_the_same_uid() -> None:
     assert find_twin(mine, [other("h"), other("g", mine.uid)]) == ""
     assert find_twin(mine, [other("h"), other("g")]) == "Cluster x/copy"
     assert find_twin(replace(mine, recorded=replace(mine.recorded, guest_uid="")), [other("")]) == ""
+
+
+# -- the LoadBalancer of the endpoint
+
+
+def an_endpoint(host: str = "10.0.0.100") -> dict[str, Any]:
+    """The status of a cluster with one LoadBalancer, whose address is known, or is to come."""
+    endpoint = {
+        "mode": "loadBalancer",
+        "ipPool": "endpoints",
+        "host": host,
+        "joinHost": host,
+        "namespace": "infra",
+        "credential": CREDENTIAL,
+        "harvester": "hv",
+        "loadBalancers": [{"purpose": "api", "name": "lb"}],
+    }
+    return {"controlPlaneEndpoint": endpoint}
+
+
+def a_balancer(address: str = "10.0.0.100", owner: str = "u", servers: Sequence[str] = ()) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "lb", "namespace": "infra", "uid": "lb-1", "annotations": {CLUSTER_UID: owner}},
+        "spec": {"backendServerSelector": {VM_NAME: list(servers)}},
+        "status": {"address": address},
+    }
+
+
+def with_balancer(raw: dict[str, Any] | None, shown: Any = "same", **site: Any) -> Harvester:
+    """A Harvester with this LoadBalancer; its watch shows the same, or something else."""
+    found = Harvester(**site)
+    if raw is not None:
+        found.now[LOAD_BALANCER.ref("lb", "infra")] = raw
+    found.balancers = ([read_balancer(raw)] if raw else []) if shown == "same" else shown
+    return found
+
+
+def test_the_namespace_of_its_load_balancer_is_one_of_its_places() -> None:
+    place = Place(CREDENTIAL, "infra", "fleet-default")
+
+    assert place in observe(with_balancer(a_balancer()), status=an_endpoint()).places
+    assert place not in observe(with_balancer(a_balancer()), status=an_endpoint(), is_allowed=False).places
+
+
+def test_a_load_balancer_that_is_as_it_should_be_is_not_read_again() -> None:
+    site = with_balancer(a_balancer())
+
+    assert observe(site, status=an_endpoint()).balancers == {"lb": read_balancer(a_balancer())}
+    assert "lb" not in site.read
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [[], [read_balancer(a_balancer(servers=["gone"]))], [read_balancer(a_balancer(owner="another"))]],
+    ids=["not there", "other servers", "another cluster's"],
+)
+def test_a_load_balancer_that_is_not_as_it_should_be_by_its_watch_is_read_again(shown: Any) -> None:
+    site = with_balancer(a_balancer(), shown)
+
+    assert observe(site, status=an_endpoint()).balancers == {"lb": read_balancer(a_balancer())}
+    assert "lb" in site.read
+
+
+def test_before_the_watch_is_open_a_load_balancer_is_read_where_the_cluster_waits_for_its_address() -> None:
+    site = with_balancer(a_balancer(), None)
+    assert observe(site, status=an_endpoint()).balancers is None
+    assert "lb" not in site.read
+
+    assert observe(site, status=an_endpoint(host="")).balancers == {"lb": read_balancer(a_balancer())}
+    assert "lb" in site.read
+
+
+def test_a_load_balancer_that_cannot_be_read_is_unknown_and_why() -> None:
+    site = with_balancer(a_balancer(), None, error=Unreachable("refused"))
+    found = observe(site, status=an_endpoint(host=""))
+
+    assert (found.balancers, found.balancers_unknown) == (None, "refused")
+    other = observe(with_balancer(a_balancer(), None, uid="hv-2"), status=an_endpoint(host=""))
+    assert "leads to hv-2" in other.balancers_unknown
+
+
+def test_the_load_balancers_of_a_cluster_that_is_deleted_go_after_its_machines() -> None:
+    site = with_balancer(a_balancer())
+
+    waiting = observe(site, deleted(), status=an_endpoint(), deletionTimestamp=GONE)
+    assert (waiting.balancers, "lb" in site.read) == (None, False)
+    assert observe(site, status=an_endpoint(), deletionTimestamp=GONE).balancers == {
+        "lb": read_balancer(a_balancer())
+    }
+    assert "lb" in site.read
+
+
+@pytest.mark.parametrize(("host", "may_come"), [("10.0.0.100", False), ("", True)])
+def test_a_load_balancer_that_an_earlier_process_requested_may_come_until_its_address_is_known(
+    host: str, may_come: bool
+) -> None:
+    found = observe(with_balancer(a_balancer()), status=an_endpoint(host))
+    assert found.balancers_may_be_made_until == (NOON + LATEST if may_come else None)
+
+    process = ProcessState()
+    process.unanswered.on_unanswered(key_of_balancers("u"), timedelta(minutes=1))
+    late = observe(with_balancer(a_balancer()), status=an_endpoint(host), process=process)
+    assert late.balancers_may_be_made_until == NOON + timedelta(minutes=1) + LATEST
+
+
+# -- the guest
+
+
+@dataclass
+class Silent(Guest):
+    """A guest that does not answer any more."""
+
+    def observe(self) -> GuestState:
+        return GuestState("unreachable", "refused", self.nodes)
+
+
+def test_of_a_guest_that_does_not_answer_the_nodes_are_known_and_none_is_ready() -> None:
+    (node,) = (one.node for one in observe(Harvester(presence="present"), kept(), guest=a_guest()).machines)
+    assert node is not None
+    assert node.ready
+
+    silent = Silent(a_guest().nodes)
+    (node,) = (one.node for one in observe(Harvester(presence="present"), kept(), guest=silent).machines)
+    assert node == replace(a_guest().nodes[0], ready=False, ready_message="refused")
+
+
+def test_a_node_of_another_name_or_of_another_machine_is_not_its_node() -> None:
+    for node in (
+        Node("beside", uid="node", machine_uid=UID, ready=True),
+        Node(NAME, uid="node", machine_uid="another", ready=True),
+    ):
+        (machine,) = observe(Harvester(presence="present"), kept(), guest=Guest((node,))).machines
+        assert machine.node is None
+
+    recorded = kept(status={"nodeRef": {"name": NAME, "uid": "node"}})
+    unlabelled = Guest((Node(NAME, uid="node", ready=True),))
+    (machine,) = observe(Harvester(presence="present"), recorded, guest=unlabelled).machines
+    assert machine.node is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, True),
+        ({"status": {"guestUID": "g"}}, False),
+        ({"is_new": True}, False),
+        ({"guest": Silent(())}, False),
+        ({"at": timedelta(seconds=-599)}, False),
+        ({"at": timedelta(seconds=-600)}, True),
+    ],
+)
+def test_the_uid_of_a_guest_is_asked_for_until_it_is_known_every_ten_minutes(
+    given: dict[str, Any], asked: bool
+) -> None:
+    given = {"guest": a_guest(), **given}
+    process = ProcessState()
+    if (at := given.pop("at", None)) is not None:
+        process.guest_uid_requested["u"] = at
+
+    assert observe(Harvester(presence="present"), kept(), process=process, **given).needs_guest_uid is asked
+
+
+def test_the_server_in_the_kubeconfig_for_people_is_known_until_that_is_to_be_renewed() -> None:
+    def found(renew: str, owner: str = "u") -> str:
+        data = {"server": "https://10.0.0.1:6443", "renew-after": renew, "endpoint": "", "endpoint-ca": ""}
+        secret = SecretData("fleet-default", "prod-kubeconfig", owner, data=data)
+        return observe(Harvester(), guest=a_guest(), secret=secret).guest.published_server
+
+    assert found("2026-01-01T12:00:01Z") == "https://10.0.0.1:6443"
+    assert (found("2026-01-01T12:00:00Z"), found("2026-01-01T12:00:01Z", "another")) == ("", "")
+
+
+GIVEN = {"rke": {"machineGlobalConfig": {"cloud-provider-config": "secret://theirs:config"}}}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "data", "state"),
+    [
+        (("fleet-default",), {"credential": "text"}, "ready"),
+        (("fleet-default",), {"credential": " "}, "missing"),
+        (("elsewhere",), {"credential": "text"}, "refused"),
+    ],
+)
+def test_the_credential_that_its_user_gives_a_guest_is_used_where_its_secret_allows_that(
+    allowed: Iterable[str], data: dict[str, str], state: str
+) -> None:
+    secret = SecretData("theirs", "config", allowed_namespaces=frozenset(allowed), data=data)
+    found = observe(Harvester(), secret=secret, **GIVEN).guest_credential
+
+    assert found.state == state
+    assert ("credential Secret theirs/config" in found.because) == (state == "refused")
+    assert found.credential is None or found.credential.kubeconfig == "text"
