@@ -78,9 +78,11 @@ def _scale_up(
     if not server:
         init = state.recorded.init_server_name
         what = (
-            f"init server {init} to report an IP address"
-            if not state.recorded.initialized
-            else "a server to become Ready"
+            "a server to become Ready"
+            if state.recorded.initialized
+            else f"init server {init} to report an IP address"
+            if init
+            else "the init server to be created"
         )
         partial.wait(what, f"{_count_machines(missing)} of pool {pool.name} join through its address")
         return []
