@@ -107,7 +107,7 @@ def test_two_seconds_after_a_server_is_back_the_manager_has_all_its_watches(away
 
     found = run_driven(story())
     assert {name: len(before) for name, (before, _) in found.items()} == {
-        MANAGEMENT: 5,
+        MANAGEMENT: 6,
         HARVESTER: 6,
         GUEST: 1,
     }

@@ -1,6 +1,6 @@
 """ClusterRoles for the kinds of the management API, aggregated into the roles admin, edit and view of Kubernetes.
 
-With one of these in a namespace an account has it for Clusters, machine configs and Machines there. What the cluster
+With one of these in a namespace an account has it for Clusters, machine configs, Machines and ETCDSnapshots there. What the cluster
 manager records is its own: no role here writes a status or creates a Machine. NodeDrivers are programs that the manager
 runs, so that only cluster-admin writes them.
 """
@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, MACHINE
 from windrow.drivers.api import NODE_DRIVER
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.objects import Raw, name_of, new_object
@@ -31,12 +31,15 @@ def cluster_roles() -> list[Raw]:
         _rule(CLUSTER, READ),
         {**configs, "verbs": READ},
         _rule(MACHINE, READ),
+        _rule(ETCD_SNAPSHOT, READ),
         _rule(NODE_DRIVER, READ),
     ]
     edit = [
         _rule(CLUSTER, ["create", *CHANGE]),
         {**configs, "verbs": ["create", *CHANGE]},
         _rule(MACHINE, CHANGE),
+        # What they say is the guest's word; deleting one deletes the snapshot.
+        _rule(ETCD_SNAPSHOT, ["delete", "deletecollection"]),
     ]
     return [_role(VIEW, view, "view", "edit", "admin"), _role(EDIT, edit, "edit", "admin")]
 

@@ -51,6 +51,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Details": (
         Command("machine", "machine", "list machines"),
+        Command("snapshot", "snapshot", "create, list and delete snapshots of etcd"),
         Command("driver", "driver", "list, add, enable, disable and remove node drivers"),
         Command("addon", "addon", "print a Harvester credential for a cluster made by hand"),
         Command("version", "version", "print the version"),

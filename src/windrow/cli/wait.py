@@ -24,7 +24,7 @@ from windrow.kubernetes.resources import EVENT, ApiResource, ObjectRef
 SETTLE = timedelta(seconds=0.2)
 
 # The reasons of the events about what stays on Harvester when a Cluster is gone.
-KEPT_REASONS = frozenset({"KeepLoadBalancers", "KeepVMs", "KeepClaims", "KeepVolumes"})
+KEPT_REASONS = frozenset({"KeepLoadBalancers", "KeepVMs", "KeepClaims", "KeepVolumes", "KeepSnapshots"})
 
 Condition = Callable[[], Awaitable[bool]]
 
@@ -74,9 +74,10 @@ class _WaitPrinter:
             print_notes([f"{name} {what}"], self._context)
 
 
-async def _watch_until(
+async def wait_until(
     look: Condition, manager: Connection, namespace: str, timeout: timedelta, what: str
 ) -> None:
+    """Return once `look` returns True. Raises CliError where the timeout passes first."""
     try:
         async with asyncio.timeout(timeout.total_seconds()):
             await watch_until(look, manager, namespace=namespace)
@@ -108,7 +109,7 @@ async def wait_for_ready(
             printer.print_changes(cluster)
         return all(cluster.ready and cluster.is_observed for cluster in views)
 
-    await _watch_until(look, manager, _only_namespace(refs), timeout, "the clusters to be ready")
+    await wait_until(look, manager, _only_namespace(refs), timeout, "the clusters to be ready")
     for ref in refs:
         context.print(f"{ref} is ready")
     return exit_codes.OK
@@ -129,7 +130,7 @@ async def wait_for_settled(
             and all(pool.ready == pool.wanted == len(pool.machines) for pool in cluster.pools)
         )
 
-    await _watch_until(look, manager, ref.namespace, timeout, f"the pools of {ref}")
+    await wait_until(look, manager, ref.namespace, timeout, f"the pools of {ref}")
     context.print(f"{ref}: every pool has its machines")
     return exit_codes.OK
 
@@ -151,7 +152,7 @@ async def wait_for_deletion(
         printer.print_changes(views[0])
         return False
 
-    await _watch_until(look, manager, ref.namespace, timeout, f"{ref} to be gone")
+    await wait_until(look, manager, ref.namespace, timeout, f"{ref} to be gone")
     kept = await _find_kept_objects(manager, ref, uid)
     if kept is None:
         unread = f"What was kept on Harvester is not known here: the events of {ref} cannot be read."

@@ -15,10 +15,11 @@ from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
 from windrow.clusters.api.addresses import IPAddress, IPPool, read_ip_address
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, harvester_only
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_secret_data
+from windrow.clusters.api.snapshot import ETCDSnapshot, read_snapshot
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers
@@ -27,6 +28,7 @@ from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
+from windrow.clusters.execute.operations import OperationActions
 from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.orphans import MachineClaim, OrphanVm, ReportingVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
@@ -137,6 +139,19 @@ class ClusterController:
         self._secrets: MutationCache[SecretData] = MutationCache(
             new_informer(SECRET, read_secret_data), lambda secret: secret.resource_version, clock
         )
+        self._snapshots: MutationCache[ETCDSnapshot] = MutationCache(
+            Informer(
+                api.transport,
+                ETCD_SNAPSHOT,
+                "",
+                read_snapshot,
+                clock,
+                Rng(ETCD_SNAPSHOT.plural),
+                index=lambda snapshot: snapshot.cluster_uid,
+            ),
+            lambda snapshot: snapshot.resource_version,
+            clock,
+        )
         self._guest_clusters = GuestClusterCache(connect, clock, rng)
         self._credentials: dict[str, str] = {}  # machine uid -> its credential
         self._harvesters = HarvesterClients(self._secrets, connect_with_retries, proxy)
@@ -179,6 +194,7 @@ class ClusterController:
             self._leases,
             self._addresses,
             self._scopes,
+            self._snapshots,
         )
         self._executor = Executor(
             self._context,
@@ -187,6 +203,7 @@ class ClusterController:
             AddressActions(api, self._addresses),
             EndpointActions(self._context, self._harvesters),
             self._observer.read_lease,
+            OperationActions(self._context, self._harvesters, guests, connect, self._snapshots),
         )
         self.controller: Controller[ObjectRef] = Controller(
             "clusters",
@@ -207,6 +224,7 @@ class ClusterController:
                 self._machines.informer,
                 self._secrets.informer,
                 self._addresses.informer,
+                self._snapshots.informer,
             )
             for informer in informers:
                 group.create_task(informer.run(), name=f"watch {informer.kind.plural}")
@@ -224,6 +242,7 @@ class ClusterController:
             group.create_task(self._on_clusters())
             group.create_task(self._on_machines())
             group.create_task(self._on_secrets())
+            group.create_task(self._on_snapshots())
             group.create_task(self._on_machine_statuses())
             group.create_task(self._addresses.run(self._on_address), name="follow ipaddresses")
             group.create_task(self._protection.controller.run(), name="protect what Clusters need")
@@ -299,6 +318,11 @@ class ClusterController:
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
             if after is not None:
                 self._protection.on_object(SECRET.ref(after.name, after.namespace), after.finalizers)
+
+    async def _on_snapshots(self) -> None:
+        async for before, after in self._snapshots.informer.changes():
+            if (snapshot := after or before) is not None:
+                self.controller.queue.add(CLUSTER.ref(snapshot.cluster, snapshot.namespace))
 
     async def _on_machine_statuses(self) -> None:
         async for before, after in self._infrastructure.statuses().changes():

@@ -15,6 +15,7 @@ from typing import Any
 
 from windrow.bootstrap.guest_account import GuestAccount
 from windrow.client.client import Client
+from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
@@ -31,6 +32,7 @@ from windrow.clusters.api.secrets import (
     read_published_server,
     read_secrets,
 )
+from windrow.clusters.api.snapshot import ETCDSnapshot
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.api.version_steps import VERSION
 from windrow.clusters.bootstrap_data import (
@@ -129,6 +131,7 @@ class Observer:
         leases: ManagerLeases,
         addresses: AddressBook,
         scopes: AddressScopes,
+        snapshots: MutationCache[ETCDSnapshot],
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
@@ -138,6 +141,7 @@ class Observer:
         self._compared: dict[ObjectRef, tuple[object, tuple[Problem, ...]]] = {}
         self._leases = leases
         self._claims = addresses
+        self._snapshots = snapshots
         self.addresses = AddressObserver(prober, objects, addresses, scopes, self.list_allowed_credentials)
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
@@ -161,6 +165,7 @@ class Observer:
             config_hashes=self._find_config_hashes(key, cluster, cluster.recorded.version or cluster.version),
             wanted_hashes=self._find_wanted_hashes(key, cluster, reading.problems),
             option_rules=self._context.option_rules,
+            snapshots=self._list_snapshots(cluster),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))
@@ -520,7 +525,12 @@ class Observer:
             guest=guest,
             machines=machines,
             needs_guest_uid=guest.is_reachable and self._needs_guest_uid(state),
+            snapshot_files=connection.snapshots.observe() if guest.is_reachable else None,
         )
+
+    def _list_snapshots(self, cluster: Cluster) -> tuple[ETCDSnapshot, ...]:
+        mine = (one for one in self._snapshots.by_index(cluster.uid) if one.namespace == cluster.namespace)
+        return tuple(sorted(mine, key=lambda one: one.name))
 
     def _needs_guest_uid(self, state: ClusterState) -> bool:
         if not state.recorded.initialized or state.recorded.guest_uid:

@@ -16,6 +16,7 @@ from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.machine import Machine
+from windrow.clusters.api.snapshot import ETCDSnapshot, SnapshotFile
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.endpoint_balancer import ObservedBalancer
@@ -402,6 +403,8 @@ class ClusterState:
     balancers_may_be_made_until: datetime | None = None
     # What Harvester says of a VM and its watch does not show, although it had the time; "" for nothing.
     stale_watch: str = ""
+    snapshots: tuple[ETCDSnapshot, ...] = ()  # that are recorded
+    snapshot_files: tuple[SnapshotFile, ...] | None = None  # that the guest lists; None: unknown
     # What was concluded from this state, see `once_per_state`; a state that is made of it by `replace` begins anew.
     _concluded: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 

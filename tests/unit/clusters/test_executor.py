@@ -162,6 +162,7 @@ def on_a_site(
             address_actions=unused,
             endpoint_actions=unused,
             read_lease=lambda state: HELD if leases is None else next(leases),
+            operations=unused,
         )
         await story(Site(executor, machines, api, context))
 

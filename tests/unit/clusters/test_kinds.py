@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from windrow.clusters.api.kinds import CLUSTER, IP_ADDRESS, MACHINE, crds
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, IP_ADDRESS, MACHINE, crds
 from windrow.core.formats.yaml import load
 from windrow.drivers import api as node_drivers
 
@@ -19,7 +19,7 @@ def schema_of(crd: dict[str, Any]) -> dict[str, Any]:
 def test_the_definitions_are_those_of_our_kinds():
     assert [
         (crd["spec"]["group"], crd["spec"]["names"]["kind"], crd["spec"]["names"]["plural"]) for crd in crds()
-    ] == [(kind.group, kind.kind, kind.plural) for kind in (CLUSTER, MACHINE, IP_ADDRESS)]
+    ] == [(kind.group, kind.kind, kind.plural) for kind in (CLUSTER, MACHINE, IP_ADDRESS, ETCD_SNAPSHOT)]
 
 
 def test_those_that_wait_have_a_status_of_their_own_and_say_what_they_wait_for():

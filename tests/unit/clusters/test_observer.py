@@ -224,6 +224,7 @@ def observe(
             of_cluster=lambda uid: (), of_machine=lambda uid: (), with_uid=lambda uid: ()
         ),
         "scopes": SimpleNamespace(forget=lambda cluster: None),
+        "snapshots": SimpleNamespace(by_index=lambda uid: iter(())),
     }
     state = asyncio.run(Observer(context, **parts).observe(KEY))
     assert state is not None
@@ -625,6 +626,7 @@ class Guest:
     error: Exception | None = None
     listed: int = 0
     pods: Sequence[dict[str, Any]] = ()
+    snapshots: Any = field(default_factory=lambda: SimpleNamespace(observe=lambda: None))
 
     @property
     def client(self) -> Guest:

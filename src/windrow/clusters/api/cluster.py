@@ -12,6 +12,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.addresses import AddressPool
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
+from windrow.clusters.api.operations import Operations
 from windrow.clusters.api.status import RecordedStatus
 from windrow.machines.port import HARVESTER
 
@@ -131,6 +132,7 @@ class Cluster:
     families: tuple[int, ...] = (4,)
     cloud_provider: str = ""
     cloud_config_secret: str = ""  # "namespace:name" of a secret:// reference
+    operations: Operations = field(default_factory=Operations)  # that are carried out once
     recorded: RecordedStatus = field(default_factory=RecordedStatus)
     # What its servers must share: whether they do, and, before it has started, what its init server began with otherwise.
     servers_agree: bool = True

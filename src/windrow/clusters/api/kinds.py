@@ -12,13 +12,14 @@ from windrow.kubernetes.resources import ApiResource
 
 MACHINE = ApiResource("windrow.io", "v1alpha1", "Machine", "machines")
 IP_ADDRESS = ApiResource("windrow.io", "v1alpha1", "IPAddress", "ipaddresses", namespaced=False)
+ETCD_SNAPSHOT = ApiResource("windrow.io", "v1alpha1", "ETCDSnapshot", "etcdsnapshots")
 
 # Its definition comes from the option table of the node driver, not from here.
 HARVESTER_CONFIG = machine_config("HarvesterConfig")
 
 
 def crds() -> list[dict[str, Any]]:
-    """The definitions of Cluster, Machine and IPAddress, as an API server takes them. The caller may change them."""
+    """The definitions of Cluster, Machine, IPAddress and ETCDSnapshot, as an API server takes them. The caller may change them."""
     return deepcopy(_crds())
 
 
@@ -30,5 +31,5 @@ def _crds() -> list[dict[str, Any]]:
     from windrow.core.formats import yaml
 
     folder = files("windrow.clusters.api") / "crds"
-    names = ("cluster.yaml", "machine.yaml", "ip_address.yaml")
+    names = ("cluster.yaml", "machine.yaml", "ip_address.yaml", "etcd_snapshot.yaml")
     return [yaml.load((folder / name).read_text("utf-8")) for name in names]

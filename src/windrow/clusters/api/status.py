@@ -1,7 +1,7 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
 The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`,
-`controlPlaneEndpoint`, `immutableConfig`, `volumes`, `appliedRevision`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+`controlPlaneEndpoint`, `immutableConfig`, `volumes`, `appliedRevision`, those of `operations.py`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
 first contact. `revisions` is recorded with `creating`, and pruned with what is derived. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, read_recorded_endpoint
 from windrow.clusters.api.guest_volumes import GuestVolumes, read_recorded_volumes
 from windrow.clusters.api.immutable_config import ImmutableConfig, read_immutable_config
+from windrow.clusters.api.operations import RecordedOperations, read_recorded_operations
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import nested, time_of
 
@@ -73,6 +74,7 @@ class RecordedStatus:
     # What configuration hashes of Machines stand for, by hash: the user's fields then, by path.
     revisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     applied_revision: str = ""  # of which the objects of the guest are, "" until another one was applied
+    operations: RecordedOperations = field(default_factory=RecordedOperations)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -100,6 +102,7 @@ def read_recorded_status(status: Mapping[str, Any], deletion: str = "") -> Recor
         volumes=read_recorded_volumes(status, deletion),
         revisions=_read_revisions(status),
         applied_revision=str(status.get("appliedRevision") or ""),
+        operations=read_recorded_operations(status),
         raw=status,
     )
 

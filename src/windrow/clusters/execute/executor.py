@@ -20,6 +20,7 @@ from windrow.clusters.execute.address_actions import AddressActions
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.machine_actions import MachineActions
+from windrow.clusters.execute.operations import OperationActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
@@ -57,6 +58,7 @@ class Executor:
         address_actions: AddressActions,
         endpoint_actions: EndpointActions,
         read_lease: Callable[[ClusterState], ManagerLease],
+        operations: OperationActions,
     ) -> None:
         """`read_lease` is asked before each action: one may take long, and the process may be stopped meanwhile."""
         self._read_lease = read_lease
@@ -64,6 +66,7 @@ class Executor:
         self._on_cluster, self._on_machine = cluster_actions, machine_actions
         self._on_addresses = address_actions
         self._on_endpoint = endpoint_actions
+        self._operations = operations
         self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
 
     async def execute(self, plan: Plan, state: ClusterState) -> dict[str, ActionFailure]:
@@ -208,6 +211,8 @@ class Executor:
                 await self._on_machine.delete_node_password(action, state)
             case do.RemoveMachineFinalizer():
                 await self._on_machine.remove_machine_finalizer(action, state)
+            case do.OperationAction():
+                await self._operations.execute(action, state)
             case _:
                 assert_never(action)
 

@@ -481,6 +481,14 @@ class RemoveMachineFinalizer(
     """Remove Windrow's finalizer from the Machine: nothing of it is left outside."""
 
 
+# -- about what is done once ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OperationAction(_Action, reason="Operation"):
+    """A step of what a user asks for once, such as a snapshot; each of them is in `operation_actions`."""
+
+
 ClusterAction = (
     AddFinalizer
     | CreateSecrets
@@ -533,7 +541,7 @@ MachineAction = (
     | DeleteNodePassword
     | RemoveMachineFinalizer
 )
-Action = ClusterAction | MachineAction
+Action = ClusterAction | MachineAction | OperationAction
 
 
 # -- what is waited for, and what a sub-planner returns ----------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from windrow.clusters.api.immutable_config import is_restored
-from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools
+from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools, snapshots
 from windrow.clusters.plan.actions import (
     Action,
     CreateLoadBalancer,
@@ -56,12 +56,12 @@ def plan_cluster(state: ClusterState) -> Plan:
     diagnoses = diagnose_all(state)
     refused = () if state.cluster.deletion_timestamp is not None else find_refusals(state)
     if state.cluster.deletion_timestamp is not None:
-        partial = deletion.plan_deletion(state)
+        partial = snapshots.plan_deletion(state).add(deletion.plan_deletion(state))
     elif refused or state.is_on_another_harvester:
         partial = deletion.plan(state)  # what is being deleted still is; nothing new is begun
     else:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
-        partial.add(endpoint_balancers.plan(state))
+        partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state))
         if bootstrap.is_prepared(state):
             partial.add(bootstrap.plan(state)).add(pools.plan_remediation(state, diagnoses))
             partial.add(deletion.plan(state)).add(pools.plan(state))

@@ -19,6 +19,7 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
+from windrow.clusters.sources.snapshots import GuestSnapshots
 from windrow.clusters.state import GuestState, Node, read_node
 from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
@@ -34,6 +35,7 @@ log = with_values(logging.getLogger(__name__))
 
 CERTIFICATE_LIFETIME = timedelta(hours=24)
 CERTIFICATE_RENEWAL = timedelta(hours=12)
+CERTIFICATE_SHARED = timedelta(hours=1)
 PROBE_INTERVAL = timedelta(seconds=1)
 SLOW_PROBE_INTERVAL = timedelta(seconds=10)
 FAST_PROBE_PERIOD = timedelta(minutes=10)  # how long it is probed each second before it is probed slowly
@@ -154,11 +156,14 @@ class GuestConnection:
         rng: Rng,
         changed: Callable[[], None],
         proxy: str,
+        uid: str = "",
     ) -> None:
+        """`uid` is that of the Cluster, so that the watches of many guests do not end together."""
         self._secrets = secrets
         self._clock = clock
         self._changed = changed
         self._proxy = proxy
+        self._issued: dict[str, tuple[timedelta, ClientConfig]] = {}  # by URL
         self._transport = FailoverTransport(self._client_config, connect, clock)
         self._reason = "it has not been asked yet"
         # None while it is reachable. The grace is for guests that were reachable, never for one that has yet to start.
@@ -174,9 +179,21 @@ class GuestConnection:
             self._informer, lambda node: node.resource_version, clock
         )
         self.client = Client(self._transport)
+        self.snapshots = GuestSnapshots(
+            FailoverTransport(self._client_config, connect, clock), clock, Rng(uid), changed
+        )
 
     def _client_config(self, url: str) -> ClientConfig:
-        return issue_client_config(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
+        """With a certificate that its two transports share, where they ask for one within an hour."""
+        now = self._clock.monotonic()
+        issued, access = self._issued.get(url, (now, None))
+        if access is None or now - issued > CERTIFICATE_SHARED:
+            access = issue_client_config(
+                self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy
+            )
+            self._issued = {one: entry for one, entry in self._issued.items() if one in self._transport.urls}
+            self._issued[url] = (now, access)
+        return access
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
         """The addresses have changed: probe at once."""
@@ -184,6 +201,7 @@ class GuestConnection:
             return
         in_use = self._transport.last_used
         self._transport.set_endpoints(urls)
+        self.snapshots.set_endpoints(tuple(urls))
         if in_use and in_use not in urls:
             # Its watch may hang for minutes without an error.
             self._disconnect()
@@ -294,6 +312,7 @@ class GuestConnection:
         self._disconnected.clear()
         watch = asyncio.ensure_future(self._informer.run())
         watch.add_done_callback(lambda _: self._transport.changed.set())
+        snapshots = asyncio.ensure_future(self.snapshots.run())
         try:
             while True:
                 await self._transport.changed.wait()
@@ -308,7 +327,8 @@ class GuestConnection:
                     return self._mark_unreachable(self._transport.problem)
         finally:
             watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            snapshots.cancel()
+            await asyncio.gather(watch, snapshots, return_exceptions=True)
 
     def _mark_reachable(self) -> None:
         if self._unreachable_since is not None or not self._probed:
@@ -340,7 +360,9 @@ class GuestClusterCache:
         """The connection of this cluster, opened where there is none."""
         if connection := self.find(cluster_uid):
             return connection
-        connection = GuestConnection(secrets, self._connect, self._clock, self._rng, changed, proxy)
+        connection = GuestConnection(
+            secrets, self._connect, self._clock, self._rng, changed, proxy, cluster_uid
+        )
         keeping = self._keep_alive(connection, cluster_uid)
         try:
             task = group.create_task(keeping, name=f"guest {cluster_uid}")

@@ -51,6 +51,7 @@ from windrow.clusters.api.manifest.machine_inputs import (
 from windrow.clusters.api.manifest.networking import check_networks, find_families, read_stack
 from windrow.clusters.api.manifest.pools import read_hostname_limit, read_pool
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.operations import read_operations
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import read_recorded_status
 from windrow.core.formats.bounds import abbreviate
@@ -177,6 +178,7 @@ def _read_cluster(
         control_plane_endpoint=choose_endpoint(annotations_of(raw), recorded.endpoint, problems),
         cloud_provider=find_cloud_provider(running, merged, pools),
         cloud_config_secret=read_secret_reference(merged.get("cloud-provider-config"), problems),
+        operations=read_operations(rke, recorded.operations),
         recorded=recorded,
         servers_agree=servers_agree,
         init_server_changes=changes,

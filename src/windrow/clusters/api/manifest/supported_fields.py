@@ -213,6 +213,8 @@ CLUSTER_FIELDS = FieldTable(
         f"{_ETCD}.s3": _S3_TEST,
         f"{_ETCD}.s3.cloudCredentialName": _SECRETS
         + "test_the_keys_for_s3_come_from_the_cloud_credential_as_rancher_writes_it",
+        "spec.rkeConfig.etcdSnapshotCreate": "unit/clusters/test_snapshots.py::"
+        "test_a_higher_generation_begins_a_snapshot_on_each_member",
         "spec.rkeConfig.machineGlobalConfig": _RKE2
         + "test_whatever_the_user_writes_reaches_the_machine_unchanged",
         "spec.rkeConfig.machineSelectorConfig": _SELECTED,
@@ -279,7 +281,6 @@ CLUSTER_FIELDS = FieldTable(
         "spec.redeploySystemAgentGeneration": _AGENTS,
         "spec.rkeConfig.dataDirectories.provisioning": _AGENTS,
         "spec.rkeConfig.dataDirectories.systemAgent": _AGENTS,
-        "spec.rkeConfig.etcdSnapshotCreate": _NOT_YET,
         "spec.rkeConfig.etcdSnapshotRestore": _NOT_YET,
         f"{_POOL}.autoscalingMaxSize": "no autoscaler acts on it here; quantity says how many machines there are",
         f"{_POOL}.autoscalingMinSize": "no autoscaler acts on it here; quantity says how many machines there are",

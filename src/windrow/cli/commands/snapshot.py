@@ -1,0 +1,190 @@
+"""Create, list and delete snapshots of a cluster's etcd.
+
+Each server with etcd makes a snapshot of its own, on its disk and, where spec.rkeConfig.etcd.s3 says so, in S3. A snapshot
+can be restored with the server token that the cluster had when it was made: the column OPENABLE says whether it still has it.
+
+Examples:
+  windrow snapshot create prod --wait
+  windrow snapshot list prod
+  windrow snapshot delete prod prod-local-on-demand-3-1767268800-prod-servers-x7k2p
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import Any
+
+from windrow.cli import connect, exit_codes, options
+from windrow.cli.connect import Connection
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.kubernetes.objects import Raw, name_of, nested, time_of
+from windrow.kubernetes.resources import ObjectRef, ref_of
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    create = commands.add_parser("create", help="have each server with etcd make a snapshot")
+    create.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    options.add_wait(create, "the snapshots are made")
+    listing = commands.add_parser("list", help="list snapshots")
+    listing.add_argument(
+        "name", nargs="?", default="", metavar="CLUSTER", help="list the snapshots of this cluster only"
+    )
+    options.add_output(listing)
+    delete = commands.add_parser("delete", help="delete a snapshot, with its file")
+    delete.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    delete.add_argument("snapshot", metavar="SNAPSHOT", help="a name that windrow snapshot list shows")
+    for one in (create, listing, delete):
+        options.add_connection(one)
+        options.add_verbose(one)
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    work = {"create": _create, "list": _list, "delete": _delete}[args.command]
+    if args.command == "create":
+        options.normalize_wait(args)
+    return connect.run_connected(args, context, lambda manager: work(args, context, manager))
+
+
+def next_generation(cluster: Raw, key: str) -> int:
+    """One more than was ever asked for, or carried out."""
+    asked = nested(cluster, "spec", "rkeConfig", key, "generation", default=0) or 0
+    done = nested(cluster, "status", key, "generation", default=0) or 0
+    return int(max(asked, done)) + 1
+
+
+def raise_generation(cluster: Raw, key: str, value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON patch that sets `rkeConfig.<key>`; it fails where someone else has set it meanwhile."""
+    before = nested(cluster, "spec", "rkeConfig", key)
+    path = f"/spec/rkeConfig/{key}"
+    guard = [{"op": "test", "path": path, "value": before}] if before is not None else []
+    return [*guard, {"op": "add", "path": path, "value": value}]
+
+
+async def _create(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
+    ref, key = ref_of(CLUSTER, cluster), "etcdSnapshotCreate"
+    generation = next_generation(cluster, key)
+    await manager.client.json_patch(ref, raise_generation(cluster, key, {"generation": generation}))
+    context.print(f"{connect.full_name(cluster)}: snapshot {generation} is asked for")
+    return await _wait_for_snapshot(manager, ref, generation, args, context) if args.wait else exit_codes.OK
+
+
+async def _wait_for_snapshot(
+    manager: Connection, ref: ObjectRef, generation: int, args: argparse.Namespace, context: CliContext
+) -> int:
+    from windrow.cli import wait
+
+    status: dict[str, Any] = {}
+
+    async def look() -> bool:
+        status.clear()
+        status.update((await manager.client.get(ref)).get("status") or {})
+        done = nested(status, "etcdSnapshotCreate", "generation", default=0)
+        return done >= generation and status.get("etcdSnapshotCreatePhase") in ("Finished", "Failed")
+
+    await wait.wait_until(look, manager, ref.namespace, args.timeout, f"a snapshot of {ref}")
+    run = status.get("etcdSnapshotCreateRun") or {}
+    if status["etcdSnapshotCreatePhase"] == "Failed":
+        message, _, hint = str(run.get("message") or "").rpartition("; ")
+        raise CliError(f"Snapshot {generation} of {ref} failed: {message}.", hint, exit_codes.FAILED)
+    for machine, node in sorted((run.get("nodes") or {}).items()):
+        context.print(f"{machine}: {node.get('snapshot')}")
+    return exit_codes.OK
+
+
+async def _list(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    from windrow.cli.output.data import list_of, render_data
+
+    namespace, name = args.namespace or "", ""
+    if args.name:
+        cluster = await connect.get_cluster(manager, args.name, namespace)
+        namespace, name = cluster["metadata"]["namespace"], name_of(cluster)
+    raws = [
+        raw
+        for raw in await manager.client.list(ETCD_SNAPSHOT, namespace)
+        if name in ("", nested(raw, "spec", "clusterName"))
+    ]
+    raws.sort(key=_order)
+    if args.output:
+        context.print(render_data(list_of(raws), args.output))
+        return exit_codes.OK
+    for one in render_snapshots(raws, context.now(), context.width) or ["No snapshots."]:
+        context.print(one)
+    return exit_codes.OK
+
+
+def _order(raw: Raw) -> tuple[str, str, str]:
+    made = str(nested(raw, "snapshotFile", "createdAt", default=""))
+    return raw["metadata"].get("namespace", ""), str(nested(raw, "spec", "clusterName", default="")), made
+
+
+def render_snapshots(raws: list[Raw], now: datetime, width: int = 80) -> list[str]:
+    """A table of snapshots; why one failed stands below it."""
+    from windrow.cli.output.lines import wrap
+    from windrow.cli.output.tables import render_table
+    from windrow.core.formats.duration import human_duration
+
+    rows, notes = [], []
+    for raw in raws:
+        file = raw.get("snapshotFile") or {}
+        made = time_of(raw, "snapshotFile", "createdAt")
+        where = nested(file, "s3", "bucket") or file.get("nodeName") or "-"
+        rows.append(
+            (
+                str(nested(raw, "spec", "clusterName", default="")),
+                human_duration(now - made) if made else "-",
+                describe_size(file.get("size")),
+                f"{nested(raw, 'status', 'storage', default='local')}:{where}",
+                {"True": "yes", "False": "no"}.get(str(nested(raw, "status", "openable")), "unknown"),
+                name_of(raw),
+            )
+        )
+        notes.append(
+            wrap(f"failed: {file.get('message') or 'no reason given'}", width, "  ", "  ")
+            if file.get("status") == "failed"
+            else []
+        )
+    if not rows:
+        return []
+    # The name is what a person copies: it is never cut.
+    wide = max(width, 10_000)
+    head, *table = render_table(("CLUSTER", "AGE", "SIZE", "STORAGE", "OPENABLE", "SNAPSHOT"), rows, wide)
+    lines = [head]
+    for row, note in zip(table, notes, strict=True):
+        lines += [row, *note]
+    return lines
+
+
+def describe_size(size: object) -> str:
+    """Bytes for people: `12 MiB`."""
+    number = float(size) if isinstance(size, int) else 0.0
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"
+
+
+async def _delete(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
+    raw = await get_snapshot(manager, cluster, args.snapshot)
+    await manager.client.delete(ref_of(ETCD_SNAPSHOT, raw), uid=raw["metadata"]["uid"])
+    context.print(f"{args.snapshot}: its file is deleted, then the object")
+    return exit_codes.OK
+
+
+async def get_snapshot(manager: Connection, cluster: Raw, name: str) -> Raw:
+    """The ETCDSnapshot of this name, of this cluster. Raises CliError."""
+    namespace = cluster["metadata"]["namespace"]
+    raw = await manager.client.find(ETCD_SNAPSHOT.ref(name, namespace))
+    if raw is None or nested(raw, "spec", "clusterName") != name_of(cluster):
+        raise CliError(
+            f"{connect.full_name(cluster)} has no snapshot {name!r}.",
+            f"List them: windrow snapshot list {connect.full_name(cluster)}",
+            exit_codes.NOT_FOUND,
+        )
+    return raw

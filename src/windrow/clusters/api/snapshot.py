@@ -1,0 +1,272 @@
+"""ETCDSnapshot: a snapshot of a guest's etcd, as an object beside its Cluster, where it is found when the guest is lost.
+
+The guest itself has an ETCDSnapshotFile of `k3s.cattle.io` for each (reference/10-day2 §2.3); `SnapshotFile` is its
+reading. The fields of the ETCDSnapshot are Rancher's: `snapshotFile` says which file it is, and `snapshotFile.metadata`
+carries what `provisioning-cluster-spec` of a ConfigMap of the guest said when it was made: the spec of the Cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from gzip import GzipFile, compress
+from io import BytesIO
+from typing import Any, Literal
+
+from windrow.clusters.api import names
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.core.clock import format_time
+from windrow.core.formats.json import NotJson, dumps, loads
+from windrow.harvester.names import CLUSTER_UID
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    finalizers_of,
+    is_deleting,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+    owner_reference,
+    resource_version_of,
+    time_of,
+    uid_of,
+)
+from windrow.kubernetes.resources import ApiResource, ObjectRef
+
+SNAPSHOT_FILE = ApiResource("k3s.cattle.io", "v1", "ETCDSnapshotFile", "etcdsnapshotfiles", namespaced=False)
+
+# Rancher's key of the ConfigMap whose data each snapshot carries.
+SPEC_KEY = "provisioning-cluster-spec"
+SNAPSHOT_FINALIZER = "windrow.io/etcd-snapshot"
+MAX_METADATA_BYTES = 512 * 1024
+MAX_SPEC_BYTES = 4 * 2**20  # of the Cluster's spec, unpacked
+MAX_TEXT = 1024
+MAX_NAME = 253
+S3_FIELDS = ("bucket", "endpoint", "endpointCA", "folder", "region", "skipSSLVerify")
+
+Openable = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """A snapshot as the guest lists it. `s3` is None for a file on the disk of `node`."""
+
+    name: str  # of the ETCDSnapshotFile
+    snapshot: str  # of the snapshot: the name of the file
+    node: str
+    location: str = ""
+    created: datetime | None = None
+    size: int = 0
+    is_ready: bool = True
+    error: str = ""
+    token_hash: str = ""  # by which it is known whose token opens it; "" where that was not recorded
+    s3: Mapping[str, Any] | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_deleting: bool = False
+    resource_version: str = field(default="", compare=False)
+
+
+def read_snapshot_file(raw: Mapping[str, Any]) -> SnapshotFile | None:
+    """The reading of an ETCDSnapshotFile; None for what names no snapshot. Texts are cut, and what is too large left out."""
+    spec, status = nested(raw, "spec", default={}), nested(raw, "status", default={})
+    snapshot = str(spec.get("snapshotName") or "")
+    if not snapshot or len(snapshot) > MAX_TEXT:
+        return None
+    s3, metadata = spec.get("s3"), spec.get("metadata")
+    given = {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+    if sum(len(key) + len(value) for key, value in given.items()) > MAX_METADATA_BYTES:
+        given = {}
+    hashes = (text for key, text in annotations_of(raw).items() if key.endswith("/snapshot-token-hash"))
+    return SnapshotFile(
+        name=name_of(raw),
+        snapshot=snapshot,
+        node=str(spec.get("nodeName") or "")[:MAX_NAME],
+        location=str(spec.get("location") or "")[:MAX_TEXT],
+        created=time_of(raw, "status", "creationTime"),
+        size=_read_size(status.get("size")),
+        is_ready=status.get("readyToUse") is not False,
+        error=str(nested(raw, "status", "error", "message", default="") or "")[:MAX_TEXT],
+        token_hash=next(hashes, "")[:64],
+        s3={key: s3[key] for key in S3_FIELDS if s3.get(key)} if isinstance(s3, dict) else None,
+        metadata=given,
+        is_deleting=is_deleting(raw),
+        resource_version=resource_version_of(raw),
+    )
+
+
+def _read_size(value: object) -> int:
+    text = str(value or "0")
+    return int(text) if text.isdecimal() and len(text) < 19 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ETCDSnapshot:
+    """The reading of an ETCDSnapshot. `digest` is of what it says, so that a change of the file is noticed."""
+
+    namespace: str
+    name: str
+    uid: str
+    cluster: str
+    cluster_uid: str
+    file: SnapshotFile
+    openable: Openable = "Unknown"
+    has_spec: bool = False
+    is_deleting: bool = False
+    has_finalizer: bool = False
+    digest: str = ""
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def ref(self) -> ObjectRef:
+        return ETCD_SNAPSHOT.ref(self.name, self.namespace)
+
+    def __str__(self) -> str:
+        return f"ETCDSnapshot {self.namespace}/{self.name}"
+
+
+def read_snapshot(raw: Raw) -> ETCDSnapshot:
+    said, file = nested(raw, "status", default={}), nested(raw, "snapshotFile", default={})
+    s3 = file.get("s3")
+    openable = said.get("openable")
+    return ETCDSnapshot(
+        namespace=namespace_of(raw),
+        name=name_of(raw),
+        uid=uid_of(raw),
+        cluster=str(nested(raw, "spec", "clusterName", default="")),
+        cluster_uid=annotations_of(raw).get(CLUSTER_UID, ""),
+        file=SnapshotFile(
+            name=str(nested(raw, "spec", "snapshotFileName", default="")),
+            snapshot=str(file.get("name") or ""),
+            node=str(file.get("nodeName") or ""),
+            location=str(file.get("location") or ""),
+            created=time_of(raw, "snapshotFile", "createdAt"),
+            size=_read_size(file.get("size")),
+            is_ready=file.get("status") != "failed",
+            error=str(file.get("message") or ""),
+            token_hash=str(file.get("tokenHash") or ""),
+            s3=dict(s3) if isinstance(s3, dict) else None,
+        ),
+        openable=openable if openable in ("True", "False") else "Unknown",
+        has_spec=bool(file.get("metadata")),
+        is_deleting=is_deleting(raw),
+        has_finalizer=SNAPSHOT_FINALIZER in finalizers_of(raw),
+        digest=_digest(raw),
+        resource_version=resource_version_of(raw),
+    )
+
+
+def object_name(cluster: str, file: SnapshotFile) -> str:
+    """The name of the ETCDSnapshot: the same for the same file."""
+    name = f"{cluster}-{file.name}"
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 11]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+
+
+def token_hash(password: str) -> str:
+    """What the distributions write beside a snapshot: the begin of a digest of the server token's password."""
+    return hashlib.sha256(password.encode()).hexdigest()[:12]
+
+
+def find_openable(file: SnapshotFile, password: str) -> Openable:
+    """Whether the server token with this password opens the snapshot."""
+    if not file.token_hash or not password:
+        return "Unknown"
+    return "True" if file.token_hash == token_hash(password) else "False"
+
+
+def render_snapshot(cluster: Cluster, file: SnapshotFile, openable: Openable) -> Raw:
+    """The ETCDSnapshot of a file. Its owner is the Cluster: it goes with it, the file does not."""
+    said: dict[str, Any] = {
+        "name": file.snapshot,
+        "nodeName": file.node,
+        "location": file.location,
+        "createdAt": format_time(file.created) if file.created else None,
+        "size": file.size,
+        "status": "successful" if file.is_ready else "failed",
+        "message": file.error,
+        "tokenHash": file.token_hash,
+        "s3": dict(file.s3) if file.s3 is not None else None,
+        "metadata": b64encode(dumps(dict(file.metadata))).decode() if file.metadata else "",
+    }
+    return new_object(
+        ETCD_SNAPSHOT,
+        object_name(cluster.name, file),
+        cluster.namespace,
+        labels={names.CLUSTER_NAME: cluster.name},
+        annotations={CLUSTER_UID: cluster.uid},
+        owners=[owner_reference(CLUSTER, cluster.raw)],
+        finalizers=[SNAPSHOT_FINALIZER],
+        spec={"clusterName": cluster.name, "snapshotFileName": file.name},
+        snapshotFile={key: value for key, value in said.items() if value not in (None, "")},
+        status={"openable": openable, "storage": "s3" if file.s3 is not None else "local"},
+    )
+
+
+def _digest(raw: Mapping[str, Any]) -> str:
+    said = {key: raw.get(key) for key in ("snapshotFile", "status")}
+    return hashlib.sha256(dumps(_sorted(said))).hexdigest()[:16]
+
+
+def _sorted(value: Any) -> Any:
+    return {key: _sorted(value[key]) for key in sorted(value)} if isinstance(value, dict) else value
+
+
+def is_as_rendered(snapshot: ETCDSnapshot, raw: Raw) -> bool:
+    """Whether the object says what `raw` says, which `render_snapshot` has made."""
+    return snapshot.digest == _digest(raw)
+
+
+# -- the spec of the Cluster in a snapshot -----------------------------------------------------------------------
+
+
+def metadata_name(runtime: str) -> str:
+    """The ConfigMap in kube-system whose data each snapshot carries."""
+    return f"{runtime}-etcd-snapshot-extra-metadata"
+
+
+# One-shot operations are no part of what a restore brings back.
+ONE_SHOT = ("etcdSnapshotCreate", "etcdSnapshotRestore", "rotateCertificates", "rotateEncryptionKeys")
+
+
+def without_operations(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a Cluster without the operations that are carried out once."""
+    rke = spec.get("rkeConfig")
+    if not isinstance(rke, dict):
+        return dict(spec)
+    return {**spec, "rkeConfig": {key: value for key, value in rke.items() if key not in ONE_SHOT}}
+
+
+def encode_spec(spec: Mapping[str, Any]) -> str:
+    """The spec of a Cluster as Rancher keeps it: JSON, compressed, in base64. The same spec gives the same text."""
+    return b64encode(compress(dumps(_sorted(without_operations(spec))), mtime=0)).decode()
+
+
+class NoClusterSpec(ValueError):
+    """A snapshot does not carry the spec of a Cluster, or none that can be read."""
+
+
+def decode_spec(metadata: str) -> dict[str, Any]:
+    """The spec in `snapshotFile.metadata`. Raises NoClusterSpec."""
+    if not metadata:
+        raise NoClusterSpec("it carries no spec of a Cluster")
+    try:
+        packed = loads(b64decode(metadata, validate=True))[SPEC_KEY]
+        with GzipFile(fileobj=BytesIO(b64decode(packed, validate=True))) as file:
+            text = file.read(MAX_SPEC_BYTES + 1)
+        spec = loads(text) if len(text) <= MAX_SPEC_BYTES else None
+    except (ValueError, KeyError, TypeError, OSError, EOFError, NotJson) as error:
+        raise NoClusterSpec(f"the spec of a Cluster in it cannot be read: {type(error).__name__}") from error
+    if not isinstance(spec, dict):
+        raise NoClusterSpec("the spec of a Cluster in it cannot be read: it is too large, or no mapping")
+    return spec
+
+
+def spec_digest(spec: Mapping[str, Any]) -> str:
+    """Of what snapshots carry: while it is the same, the ConfigMap is not written again."""
+    return hashlib.sha256(dumps(_sorted(without_operations(spec)))).hexdigest()[:16]

@@ -1,0 +1,213 @@
+"""Execution of the steps of what a user asks for once. Each is recorded before it is done, and may be repeated.
+
+A request to a supervisor that was not answered may have been carried out, so the try is recorded first, and the next one
+begins by looking for what the one before has made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from windrow.client.mutation_cache import MutationCache
+from windrow.clusters.api.kinds import ETCD_SNAPSHOT
+from windrow.clusters.api.snapshot import (
+    SNAPSHOT_FINALIZER,
+    SPEC_KEY,
+    ETCDSnapshot,
+    encode_spec,
+    find_openable,
+    metadata_name,
+    render_snapshot,
+)
+from windrow.clusters.bootstrap_data import find_layout
+from windrow.clusters.bootstrap_secrets import resolve_secrets
+from windrow.clusters.context import ReconcileContext, StalePlan, get_connection, get_machine
+from windrow.clusters.plan import operation_actions as do
+from windrow.clusters.plan.actions import OperationAction
+from windrow.clusters.plan.snapshots import MAX_TRIES, RETRY_AFTER, find_runtime
+from windrow.clusters.sources.guest_api import GuestClusterCache
+from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.supervisor import (
+    Connect,
+    EndpointNotServed,
+    Supervisor,
+    SupervisorError,
+    TokenRejected,
+    render_s3,
+)
+from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.clock import format_time
+from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import CONFIG_MAP
+
+MAX_MESSAGE = 400
+# Written side by side; a cluster of many snapshots is recorded within a few reconciles.
+MAX_WRITES = 50
+
+
+class OperationActions:
+    """One method for each action. None decides anything."""
+
+    def __init__(
+        self,
+        context: ReconcileContext,
+        harvesters: HarvesterClients,
+        guests: GuestClusterCache,
+        connect: Connect,
+        snapshots: MutationCache[ETCDSnapshot],
+    ) -> None:
+        self._context, self._harvesters, self._guests = context, harvesters, guests
+        self._connect, self._snapshots = connect, snapshots
+
+    async def execute(self, action: OperationAction, state: ClusterState) -> None:
+        match action:
+            case do.RecordSnapshots():
+                await self._record_snapshots(action, state)
+            case do.ReleaseSnapshots():
+                await asyncio.gather(*map(self._release, action.snapshots[:MAX_WRITES]))
+            case do.WriteSnapshotMetadata():
+                await self._write_metadata(action, state)
+            case do.BeginSnapshot():
+                await self._begin_snapshot(action, state)
+            case do.SaveSnapshot():
+                await self._save_snapshot(action, state)
+            case do.FinishSnapshot():
+                await self._end_snapshot("Finished", action.generation, "", state)
+            case do.FailSnapshot():
+                await self._end_snapshot("Failed", action.generation, action.because, state)
+            case do.DeleteSnapshot():
+                await self._delete_snapshot(action, state)
+            case _:
+                raise TypeError(f"{action} is no step that is known here")
+
+    def _supervisor(self, machine: MachineState, state: ClusterState) -> Supervisor:
+        if state.secrets is None or not machine.address:
+            raise StalePlan
+        proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)
+        layout = find_layout(machine.record.version)
+        return Supervisor(state.secrets, layout, machine.address, self._connect, proxy)
+
+    async def _read_s3(self, state: ClusterState) -> dict[str, Any]:
+        """Where the Cluster wants its snapshots in S3, with the keys; {} where it does not."""
+        if not state.cluster.etcd.get("s3"):
+            return {}
+        context = self._context
+        cluster = await resolve_secrets(context.api.find, state.cluster, context.require_consent)
+        return render_s3(cluster.etcd.get("s3") or {})
+
+    # -- the objects -------------------------------------------------------------------------------------------------
+
+    async def _record_snapshots(self, action: do.RecordSnapshots, state: ClusterState) -> None:
+        if state.secrets is None:
+            raise StalePlan
+        password = state.secrets.server_password
+        wanted = [
+            render_snapshot(state.cluster, file, find_openable(file, password)) for file in action.present
+        ]
+        await asyncio.gather(*(self._write(raw, state) for raw in wanted[:MAX_WRITES]))
+        await asyncio.gather(*map(self._remove, action.gone[:MAX_WRITES]))
+
+    async def _write(self, raw: Raw, state: ClusterState) -> None:
+        ref = ETCD_SNAPSHOT.ref(raw["metadata"]["name"], state.cluster.namespace)
+        try:
+            made = await self._context.api.create(ETCD_SNAPSHOT, raw)
+        except AlreadyExists:
+            # Its own from before, or of an earlier Cluster of this name, which garbage collection is about to delete.
+            found = await self._context.api.get(ref)
+            if found["metadata"].get("annotations") != raw["metadata"]["annotations"]:
+                raise StalePlan from None
+            change = {key: raw[key] for key in ("snapshotFile", "status")}
+            made = await self._context.api.patch(ref, change)
+        self._snapshots.mutated(made)
+
+    async def _remove(self, snapshot: ETCDSnapshot) -> None:
+        await self._release(snapshot)
+        with contextlib.suppress(NotFound, Conflict):
+            await self._context.api.delete(snapshot.ref, uid=snapshot.uid)
+        self._snapshots.deleted(snapshot.ref, snapshot.resource_version)
+
+    async def _release(self, snapshot: ETCDSnapshot) -> None:
+        raw = await self._context.patch_finalizers(snapshot.ref, snapshot.uid, drop=SNAPSHOT_FINALIZER)
+        if raw is not None:
+            self._snapshots.mutated(raw)
+
+    async def _write_metadata(self, action: do.WriteSnapshotMetadata, state: ClusterState) -> None:
+        client = get_connection(self._guests, state).client
+        name = metadata_name(find_runtime(state))
+        data = {SPEC_KEY: encode_spec(state.cluster.raw.get("spec") or {})}
+        try:
+            await client.create(CONFIG_MAP, new_object(CONFIG_MAP, name, "kube-system", data=data))
+        except AlreadyExists:
+            await client.patch(CONFIG_MAP.ref(name, "kube-system"), {"data": data})
+        await self._context.patch_cluster_status(state, {"etcdSnapshotMetadata": {"digest": action.digest}})
+
+    # -- on demand ---------------------------------------------------------------------------------------------------
+
+    async def _begin_snapshot(self, action: do.BeginSnapshot, state: ClusterState) -> None:
+        before = {node.machine: None for node in state.recorded.operations.snapshot.nodes}
+        nodes = before | {name: {"tries": 0} for name in action.machines}
+        change = {
+            "etcdSnapshotCreate": {"generation": action.generation},
+            "etcdSnapshotCreatePhase": "Started",
+            "etcdSnapshotCreateRun": {"name": action.name, "message": None, "nodes": nodes},
+        }
+        await self._context.patch_observed_cluster(state, change)
+
+    async def _save_snapshot(self, action: do.SaveSnapshot, state: ClusterState) -> None:
+        try:
+            machine = get_machine(action.machine, state)
+        except StalePlan:
+            await self._record_try(action, state, message="the Machine is gone", final=True)
+            return
+        s3 = await self._read_s3(state)
+        await self._record_try(action, state, tries=action.tries)
+        try:
+            name = await self._find_or_save(action, machine, s3, state)
+        except SupervisorError as error:
+            final = isinstance(error, EndpointNotServed | TokenRejected) or action.tries >= MAX_TRIES
+            due = self._context.clock.now() + RETRY_AFTER[min(action.tries, len(RETRY_AFTER)) - 1]
+            await self._record_try(
+                action, state, message=str(error)[:MAX_MESSAGE], final=final, retryAt=format_time(due)
+            )
+            return
+        await self._record_try(action, state, snapshot=name, message=None, retryAt=None)
+
+    async def _find_or_save(
+        self, action: do.SaveSnapshot, machine: MachineState, s3: dict[str, Any], state: ClusterState
+    ) -> str:
+        supervisor = self._supervisor(machine, state)
+        try:
+            if action.tries > 1:
+                listed = await supervisor.list_snapshots()
+                mine = (one for one in listed if one.node == machine.node_name and not one.error)
+                made = sorted(one.snapshot for one in mine if one.snapshot.startswith(action.name))
+                if made:
+                    return made[0]
+            saved = await supervisor.save_snapshot(action.name, s3)
+        finally:
+            await supervisor.aclose()
+        return saved.created[0] if saved.created else action.name
+
+    async def _record_try(self, action: do.SaveSnapshot, state: ClusterState, **said: Any) -> None:
+        nodes = {action.machine: said}
+        await self._context.patch_cluster_status(state, {"etcdSnapshotCreateRun": {"nodes": nodes}})
+
+    async def _end_snapshot(self, phase: str, generation: int, message: str, state: ClusterState) -> None:
+        change = {
+            "etcdSnapshotCreate": {"generation": generation},
+            "etcdSnapshotCreatePhase": phase,
+            "etcdSnapshotCreateRun": {"message": message or None},
+        }
+        await self._context.patch_observed_cluster(state, change)
+
+    async def _delete_snapshot(self, action: do.DeleteSnapshot, state: ClusterState) -> None:
+        file = action.snapshot.file
+        s3 = {**await self._read_s3(state), **file.s3} if file.s3 is not None else None
+        supervisor = self._supervisor(get_machine(action.machine, state), state)
+        try:
+            await supervisor.delete_snapshot(file.snapshot, s3)
+        finally:
+            await supervisor.aclose()

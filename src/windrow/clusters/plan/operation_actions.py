@@ -1,0 +1,89 @@
+"""The steps of what a user asks for once, as values: snapshots of etcd. What `actions.py` says of actions holds for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windrow.clusters.api.snapshot import ETCDSnapshot, SnapshotFile
+from windrow.clusters.plan.actions import OperationAction
+
+
+@dataclass(frozen=True)
+class RecordSnapshots(OperationAction, reason="RecordSnapshots"):
+    """Create, change and delete ETCDSnapshots, so that they are what the guest lists."""
+
+    present: tuple[SnapshotFile, ...] = field(repr=False)  # that are not recorded, or recorded otherwise
+    gone: tuple[ETCDSnapshot, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ReleaseSnapshots(
+    OperationAction,
+    reason="KeepSnapshots",
+    done="Kept etcd snapshots of {cluster} in S3",
+    event="Warning",
+    final=True,
+):
+    """Let ETCDSnapshots of a Cluster that is deleted go with it. Their files are not deleted."""
+
+    snapshots: tuple[ETCDSnapshot, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class WriteSnapshotMetadata(OperationAction, reason="WriteSnapshotMetadata"):
+    """Give the guest the spec of the Cluster, which each snapshot carries from then on."""
+
+    digest: str
+
+
+@dataclass(frozen=True)
+class BeginSnapshot(
+    OperationAction, reason="BeginSnapshot", done="Began an etcd snapshot of {cluster} on each etcd node"
+):
+    """Record that a snapshot is going to be made on each of these machines, and how the names of the files begin."""
+
+    generation: int
+    name: str
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SaveSnapshot(OperationAction, reason="SaveSnapshot"):
+    """Have one etcd member make its snapshot. The try is recorded first; where there was one before, its file is looked for."""
+
+    machine: str
+    tries: int
+    name: str
+
+    @property
+    def subject(self) -> str:
+        return self.machine
+
+
+@dataclass(frozen=True)
+class FinishSnapshot(
+    OperationAction, reason="SnapshotCreated", done="Created an etcd snapshot of {cluster} on each etcd node"
+):
+    """Record that the snapshots of this generation are made."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class FailSnapshot(
+    OperationAction,
+    reason="SnapshotFailed",
+    done="Failed to create etcd snapshots of {cluster}",
+    event="Warning",
+):
+    """Record that a snapshot of this generation could not be made. It stays so until the generation is raised."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class DeleteSnapshot(OperationAction, reason="DeleteSnapshot", done="Deleted {action.snapshot} of {cluster}"):
+    """Have a server delete the file of an ETCDSnapshot that is being deleted."""
+
+    snapshot: ETCDSnapshot
+    machine: str  # of the server that is asked

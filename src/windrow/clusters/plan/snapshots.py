@@ -1,0 +1,220 @@
+"""Snapshots of etcd: recorded as objects, made on demand, deleted with their object.
+
+On demand means: the user raises `etcdSnapshotCreate.generation`, and each etcd member makes one, side by side, in up to three
+tries (reference/10-day2 §2.4). The phases are Rancher's: Started, then Finished or Failed. Rancher's RestartCluster between
+them, in which it lets its agents apply their plans again, has nothing to do here.
+
+What is asked for twice is not done twice: the begin of the file names is recorded before the first request, and before each
+further one the member is asked whether it has such a file. A Cluster of which etcd is lost keeps the objects of its snapshots:
+only a guest that answers can say that a snapshot is gone.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windrow.bootstrap import LAYOUTS
+from windrow.clusters.api.operations import NodeSnapshot
+from windrow.clusters.api.snapshot import (
+    SnapshotFile,
+    find_openable,
+    is_as_rendered,
+    object_name,
+    render_snapshot,
+    spec_digest,
+)
+from windrow.clusters.plan.actions import PartialPlan
+from windrow.clusters.plan.operation_actions import (
+    BeginSnapshot,
+    DeleteSnapshot,
+    FailSnapshot,
+    FinishSnapshot,
+    RecordSnapshots,
+    ReleaseSnapshots,
+    SaveSnapshot,
+    WriteSnapshotMetadata,
+)
+from windrow.clusters.state import ClusterState, MachineState
+
+MAX_TRIES = 3  # as many as Rancher makes
+RETRY_AFTER = (timedelta(seconds=10), timedelta(seconds=60))
+# Of one Cluster; the newest. Retention is 5 of each member, so that only a user's own numbers come near.
+MAX_RECORDED = 500
+DELETION_RETRY = timedelta(seconds=30)
+MAX_NAMED = 3
+
+
+def plan(state: ClusterState) -> PartialPlan:
+    """Record what the guest lists, and carry out what is asked for."""
+    partial = PartialPlan()
+    if not state.recorded.initialized or state.secrets is None:
+        return partial
+    if state.guest.is_reachable:
+        _record(state, partial)
+        _write_metadata(state, partial)
+        _delete(state, partial)
+    _create(state, partial)
+    return partial
+
+
+def plan_deletion(state: ClusterState) -> PartialPlan:
+    """Let the objects go; what stays in S3 is said, since nothing knows of it afterwards."""
+    held = tuple(one for one in state.snapshots if one.has_finalizer)
+    partial = PartialPlan()
+    if not held:
+        return partial
+    kept = sorted({str((one.file.s3 or {}).get("bucket") or "") for one in held if one.file.s3 is not None})
+    count = sum(one.file.s3 is not None for one in held)
+    why = "the Cluster is deleted, and the snapshots on its disks with its machines"
+    if count:
+        why = (
+            f"the Cluster is deleted; {count} snapshots stay in bucket {', '.join(kept[:MAX_NAMED])}, which nobody deletes, "
+            "and only the server token of the Cluster opens them, which is deleted too"
+        )
+    partial.actions.append(ReleaseSnapshots(why, held))
+    return partial
+
+
+# -- the objects -----------------------------------------------------------------------------------------------------
+
+
+def _record(state: ClusterState, partial: PartialPlan) -> None:
+    """Nothing is concluded while the guest does not say what there is, or less than its Cluster needs to be known."""
+    if state.snapshot_files is None:
+        return
+    files = select_recorded(state.snapshot_files)
+    known = {one.name: one for one in state.snapshots}
+    cluster = state.cluster
+    wanted = {object_name(cluster.name, file): file for file in files}
+    present = tuple(file for name, file in wanted.items() if _differs(file, name, state))
+    gone = tuple(one for name, one in known.items() if name not in wanted)
+    if present or gone:
+        why = "the guest lists its etcd snapshots"
+        partial.actions.append(RecordSnapshots(why, present, gone))
+
+
+def select_recorded(files: tuple[SnapshotFile, ...]) -> tuple[SnapshotFile, ...]:
+    """The newest files, as many as are recorded."""
+    if len(files) <= MAX_RECORDED:
+        return files
+    dated = sorted(files, key=lambda one: (one.created is not None, one.created, one.name), reverse=True)
+    return tuple(dated[:MAX_RECORDED])
+
+
+def _differs(file: SnapshotFile, name: str, state: ClusterState) -> bool:
+    assert state.secrets is not None  # plan() has asked
+    found = next((one for one in state.snapshots if one.name == name), None)
+    if found is None:
+        return not file.is_deleting
+    openable = find_openable(file, state.secrets.server_password)
+    return not found.is_deleting and not is_as_rendered(found, render_snapshot(state.cluster, file, openable))
+
+
+def _write_metadata(state: ClusterState, partial: PartialPlan) -> None:
+    digest = spec_digest(state.cluster.raw.get("spec") or {})
+    if state.snapshot_files is not None and state.recorded.operations.spec_digest != digest:
+        partial.actions.append(
+            WriteSnapshotMetadata("etcd snapshots carry the spec of their Cluster", digest)
+        )
+
+
+def _delete(state: ClusterState, partial: PartialPlan) -> None:
+    """The files of objects that are being deleted; an object goes when the guest does not list its file any more."""
+    if state.snapshot_files is None:
+        return
+    listed = {object_name(state.cluster.name, file): file for file in state.snapshot_files}
+    for snapshot in state.snapshots:
+        file = listed.get(snapshot.name)
+        if not snapshot.is_deleting or file is None:
+            continue
+        server = _find_server(file, state)
+        if server is None:
+            partial.wait(
+                f"Node {file.node} to be Ready (it has the file of {snapshot})",
+                "the file is deleted",
+                until=state.now + DELETION_RETRY,
+            )
+            continue
+        partial.actions.append(DeleteSnapshot("its object is deleted", snapshot, server.name))
+
+
+def _find_server(file: SnapshotFile, state: ClusterState) -> MachineState | None:
+    """The server that can delete the file: for one in S3 any etcd member, else the one that has it."""
+    members = [one for one in list_members(state) if one.is_ready]
+    if file.s3 is not None:
+        return members[0] if members else None
+    return next((one for one in members if one.node_name == file.node), None)
+
+
+# -- on demand -------------------------------------------------------------------------------------------------------
+
+
+def list_members(state: ClusterState) -> list[MachineState]:
+    """The machines with etcd that are asked for a snapshot; not those that are about to leave."""
+    return [one for one in state.active if state.is_etcd_member(one) and one.address]
+
+
+def snapshot_name(generation: int, state: ClusterState) -> str:
+    """How the files of one generation begin. With the time, since a generation may be used again by a user who starts over."""
+    return f"on-demand-{generation}-{int(state.now.timestamp())}"
+
+
+def _create(state: ClusterState, partial: PartialPlan) -> None:
+    wanted, recorded = state.cluster.operations.snapshot_create, state.recorded.operations.snapshot
+    if wanted > recorded.generation:
+        if recorded.phase == "Started":
+            return _go_on(state, partial)  # what was begun is finished, and the later one begun then
+        members = tuple(one.name for one in list_members(state))
+        if not state.guest.is_reachable or not members:
+            partial.wait(
+                f"the guest API to answer, for the etcd snapshot of generation {wanted}",
+                "each etcd member makes a snapshot",
+            )
+            return None
+        why = f"etcdSnapshotCreate.generation is {wanted}"
+        partial.actions.append(BeginSnapshot(why, wanted, snapshot_name(wanted, state), members))
+        return None
+    if recorded.phase == "Started":
+        _go_on(state, partial)
+    return None
+
+
+def _go_on(state: ClusterState, partial: PartialPlan) -> None:
+    recorded = state.recorded.operations.snapshot
+    open_nodes = [node for node in recorded.nodes if not (node.snapshot or node.is_final)]
+    for node in open_nodes:
+        _save(node, state, partial)
+    if open_nodes:
+        return
+    failed = [node for node in recorded.nodes if not node.snapshot]
+    if failed or not recorded.nodes:
+        partial.actions.append(FailSnapshot(describe_failed(failed), recorded.generation))
+        return
+    names = ", ".join(node.snapshot for node in recorded.nodes[:MAX_NAMED])
+    partial.actions.append(FinishSnapshot(f"{names}", recorded.generation))
+
+
+def describe_failed(failed: list[NodeSnapshot]) -> str:
+    """Which machines made none, and why; the hint says how it is asked for again."""
+    named = "; ".join(f"Machine {node.machine}: {node.message}" for node in failed[:MAX_NAMED])
+    more = f"; and {len(failed) - MAX_NAMED} more" if len(failed) > MAX_NAMED else ""
+    return f"{named}{more}; snapshots of the other members are kept; raise etcdSnapshotCreate.generation to try again"
+
+
+def _save(node: NodeSnapshot, state: ClusterState, partial: PartialPlan) -> None:
+    name = state.recorded.operations.snapshot.name
+    if node.retry_at is not None and state.now < node.retry_at:
+        partial.wait(
+            f"Machine {node.machine} to make an etcd snapshot (try {node.tries} of {MAX_TRIES} failed: {node.message})",
+            "it is asked again",
+            until=node.retry_at,
+        )
+        return
+    why = f"etcdSnapshotCreate.generation is {state.recorded.operations.snapshot.generation}"
+    partial.actions.append(SaveSnapshot(why, node.machine, node.tries + 1, name))
+
+
+def find_runtime(state: ClusterState) -> str:
+    """The name of the distribution that the cluster runs, "rke2" or "k3s"."""
+    version = state.recorded.version or state.cluster.version
+    return next((layout.name for layout in LAYOUTS if f"+{layout.name}" in version), LAYOUTS[0].name)

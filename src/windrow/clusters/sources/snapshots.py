@@ -1,0 +1,85 @@
+"""The snapshots that a guest lists, kept current by a watch while its API answers.
+
+A watch of its own transport: that of the Nodes says whether the guest answers at all, and must not end because a release
+does not have ETCDSnapshotFiles yet (before v1.26.9, v1.27.6 and v1.28.2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+from windrow.client.informer import Informer
+from windrow.client.transport import Transport
+from windrow.clusters.api.snapshot import SNAPSHOT_FILE, SnapshotFile, read_snapshot_file
+from windrow.core.clock import Clock, sleep
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError
+
+# After a refusal: a server defines the kind a moment after its API answers, and an update may bring it later.
+FIRST_RETRY, MAX_RETRY = timedelta(seconds=30), timedelta(minutes=30)
+
+
+class EndpointTransport(Transport, Protocol):
+    """A Transport to whichever of the servers answers."""
+
+    def set_endpoints(self, urls: tuple[str, ...]) -> None: ...
+
+
+class GuestSnapshots:
+    """The ETCDSnapshotFiles of one guest. `run` is its owner's task; `changed` is called at each change."""
+
+    def __init__(
+        self, transport: EndpointTransport, clock: Clock, rng: Rng, changed: Callable[[], None]
+    ) -> None:
+        self._transport, self._clock, self._rng = transport, clock, rng
+        self._changed = changed
+        self._informer: Informer[SnapshotFile] | None = None
+
+    def set_endpoints(self, urls: tuple[str, ...]) -> None:
+        self._transport.set_endpoints(urls)
+
+    def observe(self) -> tuple[SnapshotFile, ...] | None:
+        """Those that there are; None while that is not known, or one of them cannot be read."""
+        informer = self._informer
+        if informer is None or not informer.is_watching or informer.unreadable:
+            return None
+        return tuple(sorted(informer.values(), key=lambda one: one.name))
+
+    async def run(self) -> None:
+        """Watch until cancelled. What is refused is asked for again, ever later."""
+        wait = FIRST_RETRY
+        try:
+            while True:
+                self._informer = Informer(
+                    self._transport,
+                    SNAPSHOT_FILE,
+                    "",
+                    read_snapshot_file,
+                    self._clock,
+                    self._rng,
+                    raise_refusals=True,
+                    on_state=self._changed,
+                )
+                try:
+                    await self._follow(self._informer)
+                except KubeError:
+                    self._informer = None
+                await sleep(self._clock, wait)
+                wait = min(2 * wait, MAX_RETRY)
+        finally:
+            self._informer = None
+
+    async def _follow(self, informer: Informer[SnapshotFile]) -> None:
+        async def tell() -> None:
+            async for _ in informer.changes():
+                self._changed()
+
+        telling = asyncio.ensure_future(tell())
+        try:
+            await informer.run()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)

@@ -1,0 +1,194 @@
+"""`windrow snapshot`: what it asks for, and what it shows."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.cli.conftest import Manager, Windrow
+
+from windrow.app.clock import SystemClock
+from windrow.cli.commands.snapshot import (
+    describe_size,
+    next_generation,
+    raise_generation,
+    render_snapshots,
+)
+from windrow.client.informer import make_watcher, watching
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.patches import PatchFailed, apply_json_patch
+
+ORCHARD = CLUSTER.ref("orchard", "fleet-default")
+
+
+def a_snapshot(name: str = "orchard-local-one", cluster: str = "orchard", **file: Any) -> dict[str, Any]:
+    said = {
+        "name": "one",
+        "nodeName": "orchard-servers-1",
+        "size": 5 * 2**20,
+        "createdAt": "2026-01-01T10:00:00Z",
+        "status": "successful",
+        **file,
+    }
+    return new_object(
+        ETCD_SNAPSHOT,
+        name,
+        "fleet-default",
+        spec={"clusterName": cluster},
+        snapshotFile=said,
+        status={"openable": "True", "storage": "s3" if "s3" in file else "local"},
+    )
+
+
+def put(manager: Manager, *raws: dict[str, Any]) -> None:
+    async def create(api: Any) -> None:
+        for raw in raws:
+            await api.create(ETCD_SNAPSHOT, raw)
+
+    manager.do(create)
+
+
+def status(manager: Manager, change: dict[str, Any]) -> None:
+    async def patch(api: Any) -> None:
+        await api.patch(ORCHARD, {"status": change}, "status")
+
+    manager.do(patch)
+
+
+def asked(manager: Manager) -> Any:
+    async def get(api: Any) -> Any:
+        return (await api.get(ORCHARD))["spec"]["rkeConfig"].get("etcdSnapshotCreate")
+
+    return manager.do(get)
+
+
+def test_each_snapshot_raises_the_generation(windrow: Windrow, manager: Manager) -> None:
+    assert windrow("apply", "-f", "cluster.yaml").code == 0
+
+    assert windrow("snapshot", "create", "orchard").out == "fleet-default/orchard: snapshot 1 is asked for\n"
+    assert windrow("snapshot", "create", "orchard").out == "fleet-default/orchard: snapshot 2 is asked for\n"
+    assert asked(manager) == {"generation": 2}
+
+
+def a_run(phase: str, **rest: Any) -> dict[str, Any]:
+    return {
+        "etcdSnapshotCreate": {"generation": 2},
+        "etcdSnapshotCreatePhase": phase,
+        "etcdSnapshotCreateRun": rest,
+    }
+
+
+@pytest.mark.parametrize("phase", ["Started", "Finished"])
+def test_what_was_carried_out_before_is_not_what_is_waited_for(
+    windrow: Windrow, manager: Manager, phase: str
+) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    status(manager, a_run(phase))
+
+    assert windrow("snapshot", "create", "orchard", "--timeout", "1s").code == 6
+    assert asked(manager) == {"generation": 3}
+
+
+def wait_for(manager: Manager, windrow: Windrow, change: dict[str, Any]) -> Any:
+    """`create --wait`, whose generation is carried out so."""
+    windrow("apply", "-f", "cluster.yaml")
+
+    async def play(api: Any) -> None:
+        clusters = make_watcher(api, CLUSTER, lambda raw: raw["spec"]["rkeConfig"], SystemClock())
+        async with watching(clusters) as changed:
+            while "etcdSnapshotCreate" not in (clusters.get(ORCHARD) or {}):
+                changed.clear()
+                await changed.wait()
+        await api.patch(ORCHARD, {"status": change}, "status")
+
+    with ThreadPoolExecutor(1) as pool:
+        playing = pool.submit(manager.do, play)
+        answer = windrow("snapshot", "create", "orchard", "--timeout", "20s")
+        playing.result()
+    return answer
+
+
+def test_with_wait_the_names_of_the_files_are_printed(windrow: Windrow, manager: Manager) -> None:
+    answer = wait_for(manager, windrow, a_run("Finished", nodes={"s1": {"snapshot": "on-demand-1"}}))
+
+    assert (answer.code, answer.out.splitlines()[-1]) == (0, "s1: on-demand-1")
+
+
+def test_with_wait_a_failure_is_told_with_what_to_do(windrow: Windrow, manager: Manager) -> None:
+    answer = wait_for(manager, windrow, a_run("Failed", message="Machine s1: no disk; raise it"))
+
+    assert (answer.code, answer.err) == (
+        1,
+        "Snapshot 1 of Cluster fleet-default/orchard failed: Machine s1: no disk.\n→ Raise it\n",
+    )
+
+
+def test_snapshots_are_listed_with_place_size_age_and_whether_they_open() -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    failed = a_snapshot("b", status="failed", message="no bucket", s3={"bucket": "backups"}, size=0)
+    failed["status"]["openable"] = "False"
+
+    assert render_snapshots([a_snapshot("a"), failed], now) == [
+        "CLUSTER  AGE   SIZE   STORAGE                  OPENABLE  SNAPSHOT",
+        "orchard  120m  5 MiB  local:orchard-servers-1  yes       a",
+        "orchard  120m  0 B    s3:backups               no        b",
+        "  failed: no bucket",
+    ]
+    assert render_snapshots([], now) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 * 2**20, "3 MiB"), (2**31, "2.0 GiB")],
+)
+def test_sizes_are_for_people(size: Any, text: str) -> None:
+    assert describe_size(size) == text
+
+
+def test_the_list_is_of_one_cluster_or_of_all(windrow: Windrow, manager: Manager) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    assert windrow("snapshot", "list").out == "No snapshots.\n"
+    put(manager, a_snapshot(), a_snapshot("other-local-one", "other"))
+
+    assert windrow("snapshot", "list").out.count("-local-one") == 2
+    assert "other" not in windrow("snapshot", "list", "orchard").out
+    assert '"kind": "List"' in windrow("snapshot", "list", "-o", "json").out
+
+
+def test_a_snapshot_is_deleted_by_its_object(windrow: Windrow, manager: Manager) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    put(manager, a_snapshot(), a_snapshot("other-local-one", "other"))
+
+    assert windrow("snapshot", "delete", "orchard", "orchard-local-one").code == 0
+    answer = windrow("snapshot", "delete", "orchard", "orchard-local-one")
+    assert (answer.code, answer.err) == (
+        4,
+        "fleet-default/orchard has no snapshot 'orchard-local-one'.\n"
+        "→ List them: windrow snapshot list fleet-default/orchard\n",
+    )
+    assert windrow("snapshot", "delete", "orchard", "other-local-one").code == 4
+
+
+def test_a_generation_that_someone_else_has_raised_meanwhile_is_not_overwritten() -> None:
+    cluster = {"spec": {"rkeConfig": {"etcdSnapshotCreate": {"generation": 1}}}}
+    steps = raise_generation(cluster, "etcdSnapshotCreate", {"generation": 2})
+
+    assert apply_json_patch(cluster, steps)["spec"]["rkeConfig"]["etcdSnapshotCreate"] == {"generation": 2}
+    with pytest.raises(PatchFailed):
+        apply_json_patch({"spec": {"rkeConfig": {"etcdSnapshotCreate": {"generation": 2}}}}, steps)
+
+
+@pytest.mark.parametrize(("spec", "done", "following"), [(None, None, 1), (1, None, 2), (1, 4, 5), (5, 4, 6)])
+def test_the_generation_is_above_what_was_asked_for_and_what_was_done(
+    spec: int | None, done: int | None, following: int
+) -> None:
+    key = "etcdSnapshotCreate"
+    cluster: dict[str, Any] = {"spec": {"rkeConfig": {}}, "status": {}}
+    if spec is not None:
+        cluster["spec"]["rkeConfig"][key] = {"generation": spec}
+    if done is not None:
+        cluster["status"][key] = {"generation": done}
+    assert next_generation(cluster, key) == following

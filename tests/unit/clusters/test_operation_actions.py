@@ -1,0 +1,347 @@
+"""The steps of a snapshot, executed on a management API with supervisors that answer as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.support.clock import LoopClock, run_driven
+from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_pool, look, some
+from tests.unit.clusters.supervisors import Supervisors, a_file
+
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.app.embedded import management_api
+from windrow.client.client import Client
+from windrow.client.informer import Informer
+from windrow.client.mutation_cache import MutationCache
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.clusters.api.snapshot import ETCDSnapshot, read_snapshot, read_snapshot_file
+from windrow.clusters.api.status import read_recorded_status
+from windrow.clusters.context import ReconcileContext, StalePlan
+from windrow.clusters.execute.operations import OperationActions
+from windrow.clusters.plan import operation_actions as do
+from windrow.clusters.plan import snapshots as planner
+from windrow.clusters.plan.actions import OperationAction
+from windrow.clusters.state import ClusterState
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import OutcomeUnknown
+from windrow.kubernetes.objects import Raw, new_object, uid_of
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET
+
+SERVERS = a_pool("servers", 1, SERVER)
+REF = CLUSTER.ref("prod", "fleet-default")
+
+
+@dataclass
+class Site:
+    """The management API with the Cluster, and the actions upon it."""
+
+    api: Client
+    guest: Client
+    actions: OperationActions
+    supervisors: Supervisors
+    clock: LoopClock
+    snapshots: MutationCache[ETCDSnapshot]
+
+    async def state(self, **rest: Any) -> ClusterState:
+        raw = await self.api.get(REF)
+        recorded = replace(read_recorded_status(raw.get("status") or {}), initialized=True)
+        etcd = raw["spec"]["rkeConfig"].get("etcd") or {}
+        cluster = replace(a_cluster(SERVERS, recorded=recorded, raw=raw, etcd=etcd), uid=uid_of(raw))
+        snapshots = [read_snapshot(one) for one in await self.api.list(ETCD_SNAPSHOT)]
+        return look(cluster, some("s", 1, SERVERS), now=self.clock.now(), snapshots=tuple(snapshots), **rest)
+
+    async def execute(self, action: OperationAction, **rest: Any) -> dict[str, Any]:
+        """The status of the Cluster after the action."""
+        await self.actions.execute(action, await self.state(**rest))
+        return dict((await self.api.get(REF)).get("status") or {})
+
+
+def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
+    async def run() -> None:
+        clock = LoopClock(NOON)
+        server = management_api(MemoryStore(), clock, Rng(1))
+        await server.prepare()
+        api = Client(server.local())
+        await api.create(NAMESPACE, new_object(NAMESPACE, "fleet-default"))
+        spec = {"kubernetesVersion": "v1.35.1+rke2r1", "rkeConfig": {"chartValues": {"a": 1}}}
+        await api.create(CLUSTER, new_object(CLUSTER, "prod", "fleet-default", spec=spec))
+        unused: Any = None
+        clusters = MutationCache(
+            Informer(server.local(), CLUSTER, "", lambda raw: raw, clock, Rng(2)), lambda raw: "", clock
+        )
+        snapshots: MutationCache[ETCDSnapshot] = MutationCache(
+            Informer(server.local(), ETCD_SNAPSHOT, "", read_snapshot, clock, Rng(2)),
+            lambda one: one.resource_version,
+            clock,
+        )
+        secrets: Any = {}
+        context = ReconcileContext(api, clusters, unused, secrets, clock, Rng(2), unused)
+        supervisors = Supervisors()
+
+        class Guests:
+            def find(self, uid: str) -> Any:
+                return type("Connection", (), {"client": api})
+
+        class Harvesters:
+            def find_proxy(self, credential: str, namespace: str) -> str:
+                return ""
+
+        guests: Any = Guests()
+        harvesters: Any = Harvesters()
+        actions = OperationActions(context, harvesters, guests, supervisors.connect, snapshots)
+        await story(Site(api, api, actions, supervisors, clock, snapshots))
+
+    run_driven(run())
+
+
+async def begun(site: Site) -> None:
+    await site.execute(do.BeginSnapshot("asked", 1, "on-demand-1-7", ("s1",)))
+
+
+def save(tries: int = 1) -> do.SaveSnapshot:
+    return do.SaveSnapshot("asked", "s1", tries, "on-demand-1-7")
+
+
+def node_of(status: dict[str, Any]) -> dict[str, Any]:
+    return dict(status["etcdSnapshotCreateRun"]["nodes"]["s1"])
+
+
+def test_a_snapshot_is_recorded_before_it_is_begun_and_finished_with_what_was_made() -> None:
+    async def story(site: Site) -> None:
+        status = await site.execute(do.BeginSnapshot("asked", 1, "on-demand-1-7", ("s1",)))
+        assert status["etcdSnapshotCreate"] == {"generation": 1}
+        assert status["etcdSnapshotCreatePhase"] == "Started"
+        assert site.supervisors.asked == []
+
+        status = await site.execute(save())
+        assert node_of(status) == {"tries": 1, "snapshot": "on-demand-1-7-s1-1767268800"}
+
+        status = await site.execute(do.FinishSnapshot("made", 1))
+        assert status["etcdSnapshotCreatePhase"] == "Finished"
+
+    on_a_site(story)
+
+
+def test_the_try_is_recorded_before_the_request() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        site.supervisors.answers = [RuntimeError("killed")]
+        with pytest.raises(RuntimeError):
+            await site.execute(save())
+        assert node_of((await site.api.get(REF))["status"]) == {"tries": 1}
+
+    on_a_site(story)
+
+
+def test_a_request_without_answer_that_was_carried_out_is_not_repeated() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        site.supervisors.answers = [OutcomeUnknown("connection reset")]
+        status = await site.execute(save())
+        assert node_of(status)["retryAt"] == "2026-01-01T12:00:10Z"
+        assert "final" in node_of(status)
+        assert node_of(status)["final"] is False
+        site.supervisors.files = [
+            a_file("on-demand-1-7-s2-9", node="s2"),
+            a_file("on-demand-1-7-s1-8", status={"error": {"message": "no space"}}),
+            a_file("on-demand-1-7-s1-9"),
+        ]
+
+        status = await site.execute(save(2))
+
+        assert node_of(status) == {"tries": 2, "snapshot": "on-demand-1-7-s1-9", "final": False}
+        assert [body["operation"] for _, _, body in site.supervisors.asked] == ["save", "list"]
+
+    on_a_site(story)
+
+
+def test_a_second_try_makes_the_snapshot_where_the_first_made_none() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        status = await site.execute(save(2))
+        assert node_of(status)["snapshot"] == "on-demand-1-7-s1-1767268800"
+        assert [body["operation"] for _, _, body in site.supervisors.asked] == ["list", "save"]
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize(
+    ("tries", "answer", "final", "wait_s"),
+    [
+        (1, Reply(500, b"no space left"), False, 10),
+        (2, Reply(500, b"no space left"), False, 60),
+        (3, Reply(500, b"no space left"), True, 60),
+        (1, Reply(404, b"404 page not found"), True, 10),
+        (1, Reply(401, b"Unauthorized"), True, 10),
+    ],
+)
+def test_what_a_later_try_cannot_change_is_not_tried_again(
+    tries: int, answer: Reply, final: bool, wait_s: int
+) -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        site.supervisors.answers = [lambda request: answer]
+        node = node_of(await site.execute(save(tries)))
+        assert (node["tries"], node["final"]) == (tries, final)
+        assert node["message"].startswith("https://10.0.0.1:9345 ")
+        planned = planner.plan(await site.state(snapshot_files=None))
+        if final:
+            assert isinstance(planned.actions[0], do.FailSnapshot)
+        else:
+            (wait,) = planned.waits
+            assert wait.until is not None
+            assert (wait.until - NOON).total_seconds() == wait_s
+
+    on_a_site(story)
+
+
+def test_a_machine_that_is_gone_makes_none() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        status = await site.execute(do.SaveSnapshot("asked", "s9", 1, "on-demand-1-7"))
+        assert status["etcdSnapshotCreateRun"]["nodes"]["s9"] == {
+            "message": "the Machine is gone",
+            "final": True,
+        }
+
+    on_a_site(story)
+
+
+def test_a_later_generation_forgets_the_machines_of_the_one_before() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        await site.execute(do.FailSnapshot("no disk", 1))
+        status = await site.execute(do.BeginSnapshot("asked", 2, "on-demand-2-7", ("s2",)))
+        assert status["etcdSnapshotCreateRun"] == {"name": "on-demand-2-7", "nodes": {"s2": {"tries": 0}}}
+
+    on_a_site(story)
+
+
+def test_a_failure_is_recorded_with_its_reason() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        status = await site.execute(do.FailSnapshot("no disk", 1))
+        assert status["etcdSnapshotCreatePhase"] == "Failed"
+        assert status["etcdSnapshotCreateRun"]["message"] == "no disk"
+
+    on_a_site(story)
+
+
+def test_of_two_managers_one_begins_a_snapshot() -> None:
+    async def story(site: Site) -> None:
+        state = await site.state()
+        await begun(site)
+        with pytest.raises(StalePlan):
+            await site.actions.execute(do.BeginSnapshot("asked", 1, "on-demand-1-8", ("s1",)), state)
+
+    on_a_site(story)
+
+
+def test_with_s3_the_request_has_the_keys_of_the_cloud_credential() -> None:
+    async def story(site: Site) -> None:
+        keys = {"s3credentialConfig-accessKey": "YQ==", "s3credentialConfig-secretKey": "cw=="}
+        await site.api.create(SECRET, new_object(SECRET, "cc-s3", "fleet-default", data=keys))
+        s3 = {"bucket": "backups", "cloudCredentialName": "fleet-default:cc-s3"}
+        await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": {"s3": s3}}}})
+        await begun(site)
+        await site.execute(save())
+
+        sent = site.supervisors.asked[0][2]["s3"]
+        assert (sent["bucket"], sent["accessKey"], sent["secretKey"]) == ("backups", "a", "s")
+        assert "cloudCredentialName" not in sent
+
+    on_a_site(story)
+
+
+def file_of(name: str, **rest: Any) -> Any:
+    return read_snapshot_file(a_file(name, **rest))
+
+
+async def listed(site: Site) -> list[Raw]:
+    return await site.api.list(ETCD_SNAPSHOT)
+
+
+def test_the_objects_follow_what_the_guest_lists() -> None:
+    async def story(site: Site) -> None:
+        one, two = file_of("one"), file_of("two")
+        await site.execute(do.RecordSnapshots("listed", (one, two), ()))
+        await site.execute(do.RecordSnapshots("listed", (replace(one, size=7),), ()))
+        sizes = {raw["metadata"]["name"]: raw["snapshotFile"]["size"] for raw in await listed(site)}
+        assert sizes == {"prod-local-one": 7, "prod-local-two": 1024}
+        gone = next(one for one in (await site.state()).snapshots if one.name == "prod-local-one")
+        await site.execute(do.RecordSnapshots("listed", (), (gone,)))
+        await site.execute(do.RecordSnapshots("listed", (), (gone,)))  # again, as after a restart
+        assert [raw["metadata"]["name"] for raw in await listed(site)] == ["prod-local-two"]
+
+    on_a_site(story)
+
+
+def test_an_object_of_an_earlier_cluster_is_not_taken_over() -> None:
+    async def story(site: Site) -> None:
+        state = await site.state()
+        other = replace(state, cluster=replace(state.cluster, uid="earlier"))
+        record = do.RecordSnapshots("listed", (file_of("one"),), ())
+        await site.actions.execute(record, other)
+        with pytest.raises(StalePlan):
+            await site.execute(record)
+
+    on_a_site(story)
+
+
+def test_a_deleted_object_stays_until_its_file_is_gone() -> None:
+    async def story(site: Site) -> None:
+        await site.execute(do.RecordSnapshots("listed", (file_of("one"),), ()))
+        await site.api.delete(ETCD_SNAPSHOT.ref("prod-local-one", "fleet-default"))
+        (held,) = (await site.state()).snapshots
+        assert held.is_deleting
+        await site.execute(do.DeleteSnapshot("deleted", held, "s1"))
+        assert site.supervisors.asked[-1][2] == {"operation": "delete", "name": ["one"]}
+        assert len(await listed(site)) == 1
+        await site.execute(do.RecordSnapshots("listed", (), (held,)))
+        assert await listed(site) == []
+
+    on_a_site(story)
+
+
+def test_a_file_in_s3_is_deleted_with_the_bucket_it_is_in() -> None:
+    async def story(site: Site) -> None:
+        s3 = {"bucket": "old", "folder": "f"}
+        await site.execute(do.RecordSnapshots("listed", (file_of("one", spec={"s3": s3}),), ()))
+        (held,) = (await site.state()).snapshots
+        await site.execute(do.DeleteSnapshot("deleted", held, "s1"))
+        assert site.supervisors.asked[-1][2]["s3"] == s3
+
+    on_a_site(story)
+
+
+def test_objects_of_a_deleted_cluster_lose_their_finalizer_and_stay_for_garbage_collection() -> None:
+    async def story(site: Site) -> None:
+        await site.execute(do.RecordSnapshots("listed", (file_of("one"),), ()))
+        await site.execute(do.ReleaseSnapshots("deleted", (await site.state()).snapshots))
+        (raw,) = await listed(site)
+        assert "finalizers" not in raw["metadata"] or raw["metadata"]["finalizers"] == []
+
+    on_a_site(story)
+
+
+def test_the_guest_is_given_the_spec_and_that_is_recorded_afterwards() -> None:
+    async def story(site: Site) -> None:
+        for digest in ("d1", "d2"):
+            status = await site.execute(do.WriteSnapshotMetadata("changed", digest))
+            assert status["etcdSnapshotMetadata"] == {"digest": digest}
+        raw = await site.guest.get(CONFIG_MAP.ref("rke2-etcd-snapshot-extra-metadata", "kube-system"))
+        assert list(raw["data"]) == ["provisioning-cluster-spec"]
+
+    on_a_site(story)
+
+
+def test_an_action_that_is_no_step_is_a_defect() -> None:
+    async def story(site: Site) -> None:
+        with pytest.raises(TypeError):
+            await site.execute(OperationAction("x"))
+
+    on_a_site(story)

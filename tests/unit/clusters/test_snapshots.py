@@ -1,0 +1,389 @@
+"""Snapshots of etcd: which are recorded, and how one on demand goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.clusters.builders import (
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    leaving,
+    look,
+    silent,
+    some,
+    unready,
+)
+from tests.unit.clusters.supervisors import a_file
+
+from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.operations import (
+    NodeSnapshot,
+    Operations,
+    RecordedOperations,
+    RecordedSnapshot,
+    read_operations,
+    read_recorded_operations,
+)
+from windrow.clusters.api.snapshot import (
+    SNAPSHOT_FINALIZER,
+    ETCDSnapshot,
+    NoClusterSpec,
+    SnapshotFile,
+    decode_spec,
+    encode_spec,
+    find_openable,
+    object_name,
+    read_snapshot,
+    read_snapshot_file,
+    render_snapshot,
+    spec_digest,
+    token_hash,
+)
+from windrow.clusters.plan import operation_actions as do
+from windrow.clusters.plan import snapshots
+from windrow.clusters.state import ClusterState, GuestState
+
+SERVERS = a_pool("servers", 3, SERVER)
+RAW = {
+    "metadata": {"name": "prod", "namespace": "fleet-default", "uid": "cluster-uid"},
+    "spec": {"kubernetesVersion": "v1.35.1+rke2r1", "rkeConfig": {"etcdSnapshotCreate": {"generation": 1}}},
+}
+DIGEST = spec_digest(RAW["spec"])
+UID = "windrow.io/cluster-uid"
+
+
+def a_state(
+    asked: int = 0, recorded: RecordedSnapshot | None = None, digest: str = DIGEST, **rest: Any
+) -> ClusterState:
+    cluster = a_cluster(SERVERS, raw=RAW, operations=Operations(asked))
+    operations = RecordedOperations(recorded or RecordedSnapshot(), digest)
+    cluster = replace(cluster, recorded=replace(cluster.recorded, operations=operations))
+    rest.setdefault("snapshot_files", ())
+    machines = rest.pop("machines", some("s", 3, SERVERS))
+    return look(cluster, machines, **rest)
+
+
+def file_of(name: str = "one", **rest: Any) -> SnapshotFile:
+    file = read_snapshot_file(a_file(name, **rest))
+    assert file is not None
+    return file
+
+
+def recorded(file: SnapshotFile, **rest: Any) -> ETCDSnapshot:
+    """The object of the file, as it is recorded."""
+    raw = render_snapshot(a_cluster(SERVERS, raw=RAW), file, find_openable(file, "server"))
+    raw["metadata"] |= {"uid": "uid-1", "resourceVersion": "7"}
+    return replace(read_snapshot(raw), **rest)
+
+
+def test_a_higher_generation_begins_a_snapshot_on_each_member():
+    plan = snapshots.plan(a_state(asked=1))
+
+    assert plan.actions == [
+        do.BeginSnapshot(
+            "etcdSnapshotCreate.generation is 1",
+            1,
+            f"on-demand-1-{int(NOON.timestamp())}",
+            ("s1", "s2", "s3"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(("asked", "done"), [(0, 0), (1, 1), (0, 3)])
+def test_what_was_done_and_what_is_not_asked_for_is_not_begun(asked, done):
+    assert snapshots.plan(a_state(asked, RecordedSnapshot(done, "Finished"))).actions == []
+    assert snapshots.plan(a_state(asked, RecordedSnapshot(done, "Failed"))).actions == []
+
+
+def test_machines_that_leave_or_have_no_etcd_are_not_asked():
+    servers = some("s", 3, SERVERS)
+    machines = [servers[0], leaving(servers[1]), a_machine("w1", a_pool())]
+
+    (begin,) = snapshots.plan(a_state(asked=1, machines=machines)).actions
+
+    assert isinstance(begin, do.BeginSnapshot)
+    assert begin.machines == ("s1",)
+
+
+def test_a_snapshot_waits_for_a_guest_that_does_not_answer_and_says_so():
+    plan = snapshots.plan(a_state(asked=2, guest=silent()))
+
+    assert plan.actions == []
+    assert [wait.what for wait in plan.waits] == [
+        "the guest API to answer, for the etcd snapshot of generation 2"
+    ]
+
+
+def test_nothing_is_done_for_a_cluster_that_never_started_or_lost_its_secrets():
+    state = a_state(asked=1)
+    early = replace(state.cluster, recorded=replace(state.recorded, initialized=False))
+
+    assert snapshots.plan(replace(state, cluster=early)).actions == []
+    assert snapshots.plan(replace(state, secrets=None)).actions == []
+
+
+def started(*nodes: NodeSnapshot) -> RecordedSnapshot:
+    return RecordedSnapshot(1, "Started", "on-demand-1-7", nodes)
+
+
+def test_each_member_is_asked_until_it_has_made_its_snapshot():
+    nodes = (NodeSnapshot("s1"), NodeSnapshot("s2", tries=1), NodeSnapshot("s3", tries=1, snapshot="x"))
+
+    plan = snapshots.plan(a_state(1, started(*nodes)))
+
+    why = "etcdSnapshotCreate.generation is 1"
+    assert plan.actions == [
+        do.SaveSnapshot(why, "s1", 1, "on-demand-1-7"),
+        do.SaveSnapshot(why, "s2", 2, "on-demand-1-7"),
+    ]
+    assert [action.subject for action in plan.actions] == ["s1", "s2"]
+
+
+def test_a_try_that_failed_is_repeated_when_it_is_due():
+    due = NOON + timedelta(seconds=10)
+    state = a_state(1, started(NodeSnapshot("s1", 1, message="no disk", retry_at=due)))
+
+    early = snapshots.plan(state)
+    assert early.actions == []
+    assert [(wait.what, wait.until) for wait in early.waits] == [
+        ("Machine s1 to make an etcd snapshot (try 1 of 3 failed: no disk)", due)
+    ]
+    assert len(snapshots.plan(replace(state, now=due)).actions) == 1
+
+
+def test_all_made_is_finished_and_one_missing_is_failed_with_its_reason():
+    made = NodeSnapshot("s1", 1, snapshot="a")
+    (finished,) = snapshots.plan(a_state(1, started(made, replace(made, machine="s2")))).actions
+    assert finished == do.FinishSnapshot("a, a", 1)
+
+    lost = NodeSnapshot("s2", 3, message="no disk", is_final=True)
+    (failed,) = snapshots.plan(a_state(1, started(made, lost))).actions
+    assert failed == do.FailSnapshot(
+        "Machine s2: no disk; snapshots of the other members are kept; raise etcdSnapshotCreate.generation to try again",
+        1,
+    )
+
+
+def test_a_run_without_nodes_is_failed_and_never_finished():
+    assert isinstance(snapshots.plan(a_state(1, started())).actions[0], do.FailSnapshot)
+
+
+def test_of_many_failed_members_three_are_named():
+    failed = [NodeSnapshot(f"s{n}", 3, message="no") for n in range(5)]
+
+    assert "; and 2 more; snapshots" in snapshots.describe_failed(failed)
+    assert "more" not in snapshots.describe_failed(failed[:3])
+
+
+def test_what_was_begun_is_finished_before_a_higher_generation_begins():
+    plan = snapshots.plan(a_state(2, started(NodeSnapshot("s1"))))
+
+    assert [type(action) for action in plan.actions] == [do.SaveSnapshot]
+
+
+# -- the objects -----------------------------------------------------------------------------------------------------
+
+
+def test_what_the_guest_lists_is_recorded_once():
+    file = file_of()
+    (action,) = snapshots.plan(a_state(snapshot_files=(file,))).actions
+    assert isinstance(action, do.RecordSnapshots)
+    assert (action.present, action.gone) == ((file,), ())
+
+    assert snapshots.plan(a_state(snapshot_files=(file,), snapshots=(recorded(file),))).actions == []
+
+
+def test_a_file_that_changed_is_recorded_anew_and_one_that_is_gone_is_forgotten():
+    file, other = file_of(), recorded(file_of("other"))
+    changed = replace(file, size=2048)
+
+    (action,) = snapshots.plan(a_state(snapshot_files=(changed,), snapshots=(recorded(file), other))).actions
+
+    assert isinstance(action, do.RecordSnapshots)
+    assert (action.present, action.gone) == ((changed,), (other,))
+
+
+@pytest.mark.parametrize("rest", [{"snapshot_files": None}, {"guest": silent()}])
+def test_a_guest_that_does_not_say_what_there_is_leaves_every_object(rest):
+    state = a_state(**{"snapshot_files": (), **rest}, snapshots=(recorded(file_of()),))
+
+    assert snapshots.plan(state).actions == []
+
+
+def test_an_object_tells_whether_the_token_of_the_cluster_opens_it():
+    own = file_of(annotations={"etcd.rke2.cattle.io/snapshot-token-hash": token_hash("server")})
+    other = file_of(annotations={"etcd.rke2.cattle.io/snapshot-token-hash": token_hash("another")})
+
+    assert [find_openable(one, "server") for one in (own, other, file_of())] == ["True", "False", "Unknown"]
+    assert recorded(own).openable == "True"
+    assert recorded(other).openable == "False"
+    assert recorded(file_of()).openable == "Unknown"
+
+
+def test_the_object_has_ranchers_fields_and_goes_with_its_cluster():
+    file = file_of(
+        spec={"s3": {"bucket": "b", "accessKey": "no", "skipSSLVerify": True}, "metadata": {"k": "v"}},
+        status={"readyToUse": False, "error": {"message": "bucket not found"}},
+    )
+    raw = render_snapshot(a_cluster(SERVERS, raw=RAW), file, "Unknown")
+
+    assert raw["metadata"]["name"] == "prod-local-one"
+    assert raw["metadata"]["annotations"] == {UID: "cluster-uid"}
+    assert raw["metadata"]["finalizers"] == [SNAPSHOT_FINALIZER]
+    assert raw["metadata"]["ownerReferences"][0]["uid"] == "cluster-uid"
+    assert raw["snapshotFile"]["s3"] == {"bucket": "b", "skipSSLVerify": True}
+    assert (raw["snapshotFile"]["status"], raw["snapshotFile"]["message"]) == ("failed", "bucket not found")
+    assert raw["status"] == {"openable": "Unknown", "storage": "s3"}
+    read = read_snapshot(raw)
+    assert (read.file.is_ready, read.file.error, read.has_spec) == (False, "bucket not found", True)
+
+
+def test_a_long_name_is_cut_and_stays_the_names_own():
+    one, other = file_of("a" * 260 + "1"), file_of("a" * 260 + "2")
+
+    assert len(object_name("prod", one)) == 253
+    assert object_name("prod", one) != object_name("prod", other)
+    assert object_name("prod", file_of("a" * 242)) == "prod-local-" + "a" * 242
+
+
+def test_no_more_than_the_newest_are_recorded():
+    old = file_of("old", status={"creationTime": "2025-01-01T00:00:00Z"})
+    dateless = replace(file_of("dateless"), created=None)
+    many = tuple(file_of(f"f{n:04}") for n in range(snapshots.MAX_RECORDED))
+
+    kept = snapshots.select_recorded((old, dateless, *many))
+
+    assert sorted(one.name for one in kept) == [one.name for one in many]
+    assert snapshots.select_recorded((old,)) == (old,)
+
+
+def test_too_much_metadata_and_what_names_no_file_is_left_out():
+    large = file_of(spec={"metadata": {"k": "x" * (512 * 1024)}})
+    assert large.metadata == {}
+    assert file_of(spec={"metadata": {"k": "x" * (512 * 1024 - 1)}}).metadata
+    assert read_snapshot_file({"metadata": {"name": "x"}, "spec": {}}) is None
+    assert read_snapshot_file(a_file("x" * 1025)) is None
+    assert file_of(status={"size": "12Gi"}).size == 0
+
+
+def test_the_guest_is_given_the_spec_when_it_changed():
+    (action,) = snapshots.plan(a_state(digest="")).actions
+    assert action == do.WriteSnapshotMetadata("etcd snapshots carry the spec of their Cluster", DIGEST)
+    assert snapshots.plan(a_state(digest="", snapshot_files=None)).actions == []
+
+
+def test_a_snapshot_carries_the_spec_without_what_is_done_once():
+    spec = {"kubernetesVersion": "v1", "rkeConfig": {"etcdSnapshotRestore": {"name": "x"}, "chartValues": {}}}
+    file = file_of(spec={"metadata": {"provisioning-cluster-spec": encode_spec(spec)}})
+    metadata = render_snapshot(a_cluster(SERVERS, raw=RAW), file, "True")["snapshotFile"]["metadata"]
+
+    assert decode_spec(metadata) == {"kubernetesVersion": "v1", "rkeConfig": {"chartValues": {}}}
+    assert spec_digest(spec) == spec_digest({"rkeConfig": {"chartValues": {}}, "kubernetesVersion": "v1"})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no base64", "e30=", "W10=", "eyJwcm92aXNpb25pbmctY2x1c3Rlci1zcGVjIjoiQUFBQSJ9"]
+)
+def test_what_carries_no_spec_that_can_be_read_says_so(text):
+    with pytest.raises(NoClusterSpec):
+        decode_spec(text)
+
+
+# -- deletion --------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_of_a_deleted_object_is_deleted_by_the_server_that_has_it():
+    file = file_of(node="s2")
+    file = replace(file, node="s2")
+    gone = recorded(file, is_deleting=True)
+
+    (action,) = snapshots.plan(a_state(snapshot_files=(file,), snapshots=(gone,))).actions
+
+    assert action == do.DeleteSnapshot("its object is deleted", gone, "s2")
+
+
+def test_one_in_s3_is_deleted_by_any_and_one_on_a_disk_waits_for_its_node():
+    in_s3 = replace(file_of(spec={"s3": {"bucket": "b"}}), node="gone")
+    gone = recorded(in_s3, is_deleting=True)
+    (action,) = snapshots.plan(a_state(snapshot_files=(in_s3,), snapshots=(gone,))).actions
+    assert isinstance(action, do.DeleteSnapshot)
+    assert action.machine == "s1"
+
+    local = replace(file_of(), node="s1")
+    held = recorded(local, is_deleting=True)
+    servers = some("s", 3, SERVERS)
+    state = a_state(snapshot_files=(local,), snapshots=(held,), machines=[unready(servers[0]), *servers[1:]])
+    plan = snapshots.plan(state)
+    assert plan.actions == []
+    assert "Node s1 to be Ready" in plan.waits[0].what
+
+
+def test_an_object_whose_file_is_gone_goes_too():
+    held = recorded(file_of(), is_deleting=True)
+
+    (action,) = snapshots.plan(a_state(snapshots=(held,))).actions
+
+    assert isinstance(action, do.RecordSnapshots)
+    assert action.gone == (held,)
+
+
+def test_the_objects_of_a_deleted_cluster_are_let_go_and_what_stays_in_s3_is_said():
+    local, in_s3 = recorded(file_of()), recorded(file_of("two", spec={"s3": {"bucket": "backups"}}))
+    state = a_state(snapshots=(local, in_s3, replace(local, has_finalizer=False)))
+
+    (action,) = snapshots.plan_deletion(state).actions
+
+    assert isinstance(action, do.ReleaseSnapshots)
+    assert action.snapshots == (local, in_s3)
+    assert action.because == (
+        "the Cluster is deleted; 1 snapshots stay in bucket backups, which nobody deletes, and only the server token of the "
+        "Cluster opens them, which is deleted too"
+    )
+    (quiet,) = snapshots.plan_deletion(a_state(snapshots=(local,))).actions
+    assert quiet.because == "the Cluster is deleted, and the snapshots on its disks with its machines"
+    assert snapshots.plan_deletion(a_state()).actions == []
+
+
+# -- what is asked for, and what is recorded -------------------------------------------------------------------------
+
+
+def reading(generation: object, done: int) -> tuple[Operations, list[str]]:
+    problems = ProblemCollector()
+    rke = Fields({"etcdSnapshotCreate": {"generation": generation}}, "spec.rkeConfig", problems)
+    operations = read_operations(rke, RecordedOperations(RecordedSnapshot(done)))
+    return operations, [str(problem) for problem in problems.found]
+
+
+def test_a_generation_that_was_lowered_does_nothing_and_says_so():
+    operations, problems = reading(2, 3)
+
+    assert operations.snapshot_create == 3
+    assert problems == [
+        "spec.rkeConfig.etcdSnapshotCreate.generation is 2, and 3 was carried out before: nothing is done; write 4 to have it "
+        "done once more"
+    ]
+    assert reading(3, 3) == (Operations(3), [])
+    assert reading(0, 3) == (Operations(0), [])
+    assert reading("x", 3)[0] == Operations(0)
+
+
+def test_a_status_of_another_writer_reads_as_nothing_recorded():
+    odd = {"etcdSnapshotCreate": "x", "etcdSnapshotCreatePhase": "Dancing", "etcdSnapshotCreateRun": [1]}
+
+    assert read_recorded_operations(odd) == RecordedOperations()
+    nodes = {"s1": {"tries": -1, "snapshot": "a", "final": "yes"}, "s2": 3}
+    read = read_recorded_operations({"etcdSnapshotCreateRun": {"name": "n", "nodes": nodes}})
+    assert read.snapshot == RecordedSnapshot(0, "", "n", (NodeSnapshot("s1", snapshot="a"),))
+
+
+def test_a_guest_that_is_not_reachable_keeps_a_run_going():
+    """Its members may answer while its API does not: a member that is asked says so itself."""
+    plan = snapshots.plan(a_state(1, started(NodeSnapshot("s1")), guest=GuestState("unreachable")))
+
+    assert len(plan.actions) == 1
