@@ -18,8 +18,8 @@ from windrow.clusters.api.addresses import IPAddress, IPPool, read_ip_address
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, harvester_only
+from windrow.clusters.api.operations.snapshot import ETCDSnapshot, read_snapshot
 from windrow.clusters.api.secrets import CredentialError, SecretData, read_secret_data
-from windrow.clusters.api.snapshot import ETCDSnapshot, read_snapshot
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers

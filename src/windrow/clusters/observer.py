@@ -23,6 +23,7 @@ from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.operations.snapshot import ETCDSnapshot
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import (
     CredentialError,
@@ -32,7 +33,6 @@ from windrow.clusters.api.secrets import (
     read_published_server,
     read_secrets,
 )
-from windrow.clusters.api.snapshot import ETCDSnapshot
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.clusters.api.version_steps import VERSION
 from windrow.clusters.bootstrap_data import (

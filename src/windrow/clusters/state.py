@@ -16,7 +16,7 @@ from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import DRAIN_TIMEOUT, Cluster, Pool
 from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.machine import Machine
-from windrow.clusters.api.snapshot import ETCDSnapshot, SnapshotFile
+from windrow.clusters.api.operations.snapshot import ETCDSnapshot, SnapshotFile
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.endpoint_balancer import ObservedBalancer

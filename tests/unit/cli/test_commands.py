@@ -20,6 +20,7 @@ from windrow.cli import exit_codes, main, wait
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.plan import actions
+from windrow.clusters.plan.operations import actions as operation_actions
 from windrow.kubernetes.kubeconfig import render_kubeconfig
 from windrow.kubernetes.objects import new_object, uid_of
 from windrow.kubernetes.requests import Reply
@@ -710,7 +711,12 @@ def test_delete_says_what_was_left(windrow: Windrow, orchard: Manager, reason: s
 
 
 def test_delete_names_every_kind_of_thing_that_a_cluster_leaves() -> None:
-    reasons = {one.reason for one in vars(actions).values() if hasattr(one, "reason")}
+    reasons = {
+        one.reason
+        for module in (actions, operation_actions)
+        for one in vars(module).values()
+        if hasattr(one, "reason")
+    }
 
     assert {reason for reason in reasons if reason.startswith("Keep")} == wait.KEPT_REASONS
 

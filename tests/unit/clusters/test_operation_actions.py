@@ -17,13 +17,13 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
-from windrow.clusters.api.snapshot import ETCDSnapshot, read_snapshot, read_snapshot_file
+from windrow.clusters.api.operations.snapshot import ETCDSnapshot, read_snapshot, read_snapshot_file
 from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.operations import OperationActions
-from windrow.clusters.plan import operation_actions as do
-from windrow.clusters.plan import snapshots as planner
 from windrow.clusters.plan.actions import OperationAction
+from windrow.clusters.plan.operations import actions as do
+from windrow.clusters.plan.operations import snapshots as planner
 from windrow.clusters.state import ClusterState
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import OutcomeUnknown

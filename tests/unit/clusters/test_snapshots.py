@@ -22,7 +22,7 @@ from tests.unit.clusters.builders import (
 from tests.unit.clusters.supervisors import a_file
 
 from windrow.clusters.api.fields import Fields, ProblemCollector
-from windrow.clusters.api.operations import (
+from windrow.clusters.api.operations.recorded import (
     NodeSnapshot,
     Operations,
     RecordedOperations,
@@ -30,7 +30,7 @@ from windrow.clusters.api.operations import (
     read_operations,
     read_recorded_operations,
 )
-from windrow.clusters.api.snapshot import (
+from windrow.clusters.api.operations.snapshot import (
     SNAPSHOT_FINALIZER,
     ETCDSnapshot,
     NoClusterSpec,
@@ -45,8 +45,8 @@ from windrow.clusters.api.snapshot import (
     spec_digest,
     token_hash,
 )
-from windrow.clusters.plan import operation_actions as do
-from windrow.clusters.plan import snapshots
+from windrow.clusters.plan.operations import actions as do
+from windrow.clusters.plan.operations import snapshots
 from windrow.clusters.state import ClusterState, GuestState
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -342,7 +342,7 @@ def test_the_objects_of_a_deleted_cluster_are_let_go_and_what_stays_in_s3_is_sai
     assert isinstance(action, do.ReleaseSnapshots)
     assert action.snapshots == (local, in_s3)
     assert action.because == (
-        "the Cluster is deleted; 1 snapshots stay in bucket backups, which nobody deletes, and only the server token of the "
+        "the Cluster is deleted; 1 snapshots stay in bucket backups, which nothing deletes, and only the server token of the "
         "Cluster opens them, which is deleted too"
     )
     (quiet,) = snapshots.plan_deletion(a_state(snapshots=(local,))).actions

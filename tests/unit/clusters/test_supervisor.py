@@ -11,8 +11,8 @@ from tests.unit.clusters.builders import SECRETS
 from tests.unit.clusters.supervisors import Supervisors, a_file
 
 from windrow.bootstrap import DISTRIBUTIONS
-from windrow.clusters.sources import supervisor as source
-from windrow.clusters.sources.supervisor import (
+from windrow.clusters.sources.servers import supervisor as source
+from windrow.clusters.sources.servers.supervisor import (
     EncryptionStatus,
     EndpointNotServed,
     RequestRefused,

@@ -6,7 +6,7 @@ can be restored with the server token that the cluster had when it was made: the
 Examples:
   windrow snapshot create prod --wait
   windrow snapshot list prod
-  windrow snapshot delete prod prod-local-on-demand-3-1767268800-prod-servers-x7k2p
+  windrow snapshot delete prod prod-local-on-demand-3-1767268800-s1
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.addresses import AddressPool
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
-from windrow.clusters.api.operations import Operations
+from windrow.clusters.api.operations.recorded import Operations
 from windrow.clusters.api.status import RecordedStatus
 from windrow.machines.port import HARVESTER
 

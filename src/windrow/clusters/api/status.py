@@ -1,7 +1,7 @@
 """What the controller itself recorded in the status of a Cluster, read back.
 
 The recorded fields (`initServer`, `initialized`, `guestServiceAccount`, `guestUID`, `harvesterUID`, `version`, `creating`,
-`controlPlaneEndpoint`, `immutableConfig`, `volumes`, `appliedRevision`, those of `operations.py`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
+`controlPlaneEndpoint`, `immutableConfig`, `volumes`, `appliedRevision`, those of `operations/`) are written by actions: `guestUID` by a second one should it not be known when the cluster starts, `harvesterUID` by whichever has the
 first contact. `revisions` is recorded with `creating`, and pruned with what is derived. The rest of the status is derived anew by each reconcile (`status.py`).
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint, read_recorded_endpoint
 from windrow.clusters.api.guest_volumes import GuestVolumes, read_recorded_volumes
 from windrow.clusters.api.immutable_config import ImmutableConfig, read_immutable_config
-from windrow.clusters.api.operations import RecordedOperations, read_recorded_operations
+from windrow.clusters.api.operations.recorded import RecordedOperations, read_recorded_operations
 from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.objects import nested, time_of
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import ETCD_SNAPSHOT
-from windrow.clusters.api.snapshot import (
+from windrow.clusters.api.operations.snapshot import (
     SNAPSHOT_FINALIZER,
     SPEC_KEY,
     ETCDSnapshot,
@@ -24,12 +24,12 @@ from windrow.clusters.api.snapshot import (
 from windrow.clusters.bootstrap_data import find_layout
 from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import ReconcileContext, StalePlan, get_connection, get_machine
-from windrow.clusters.plan import operation_actions as do
 from windrow.clusters.plan.actions import OperationAction
-from windrow.clusters.plan.snapshots import MAX_TRIES, RETRY_AFTER, find_runtime
+from windrow.clusters.plan.operations import actions as do
+from windrow.clusters.plan.operations.snapshots import MAX_TRIES, RETRY_AFTER, find_runtime
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
-from windrow.clusters.sources.supervisor import (
+from windrow.clusters.sources.servers.supervisor import (
     Connect,
     EndpointNotServed,
     Supervisor,

@@ -486,7 +486,7 @@ class RemoveMachineFinalizer(
 
 @dataclass(frozen=True)
 class OperationAction(_Action, reason="Operation"):
-    """A step of what a user asks for once, such as a snapshot; each of them is in `operation_actions`."""
+    """A step of what a user asks for once, such as a snapshot; each of them is in `operations/actions.py`."""
 
 
 ClusterAction = (

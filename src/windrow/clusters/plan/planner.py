@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from windrow.clusters.api.immutable_config import is_restored
-from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools, snapshots
+from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools
 from windrow.clusters.plan.actions import (
     Action,
     CreateLoadBalancer,
@@ -20,6 +20,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
 from windrow.clusters.plan.disruptions import admit
+from windrow.clusters.plan.operations import snapshots
 from windrow.clusters.plan.volumes import fencing
 from windrow.clusters.state import ClusterState, ManagerLease
 from windrow.machines.port import Problem

@@ -19,7 +19,7 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
-from windrow.clusters.sources.snapshots import GuestSnapshots
+from windrow.clusters.sources.servers.snapshots import GuestSnapshots
 from windrow.clusters.state import GuestState, Node, read_node
 from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
@@ -35,7 +35,6 @@ log = with_values(logging.getLogger(__name__))
 
 CERTIFICATE_LIFETIME = timedelta(hours=24)
 CERTIFICATE_RENEWAL = timedelta(hours=12)
-CERTIFICATE_SHARED = timedelta(hours=1)
 PROBE_INTERVAL = timedelta(seconds=1)
 SLOW_PROBE_INTERVAL = timedelta(seconds=10)
 FAST_PROBE_PERIOD = timedelta(minutes=10)  # how long it is probed each second before it is probed slowly
@@ -145,6 +144,18 @@ class FailoverTransport:
         self.changed.set()
 
 
+class SharingTransport(FailoverTransport):
+    """Another FailoverTransport over the connections of `owner`, with a state of its own: a watch that breaks in it says
+    nothing of those of the owner, which closes the connections."""
+
+    def __init__(self, owner: FailoverTransport) -> None:
+        super().__init__(owner._client_config, owner._connect, owner._clock)
+        self._owner = owner
+
+    def _transport_for(self, url: str) -> Transport:
+        return self._owner._transport_for(url)
+
+
 class GuestConnection:
     """The connection to one guest cluster. `run` is its owner's task; `changed` is called at each change."""
 
@@ -163,7 +174,6 @@ class GuestConnection:
         self._clock = clock
         self._changed = changed
         self._proxy = proxy
-        self._issued: dict[str, tuple[timedelta, ClientConfig]] = {}  # by URL
         self._transport = FailoverTransport(self._client_config, connect, clock)
         self._reason = "it has not been asked yet"
         # None while it is reachable. The grace is for guests that were reachable, never for one that has yet to start.
@@ -179,21 +189,10 @@ class GuestConnection:
             self._informer, lambda node: node.resource_version, clock
         )
         self.client = Client(self._transport)
-        self.snapshots = GuestSnapshots(
-            FailoverTransport(self._client_config, connect, clock), clock, Rng(uid), changed
-        )
+        self.snapshots = GuestSnapshots(SharingTransport(self._transport), clock, Rng(uid), changed)
 
     def _client_config(self, url: str) -> ClientConfig:
-        """With a certificate that its two transports share, where they ask for one within an hour."""
-        now = self._clock.monotonic()
-        issued, access = self._issued.get(url, (now, None))
-        if access is None or now - issued > CERTIFICATE_SHARED:
-            access = issue_client_config(
-                self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy
-            )
-            self._issued = {one: entry for one, entry in self._issued.items() if one in self._transport.urls}
-            self._issued[url] = (now, access)
-        return access
+        return issue_client_config(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
         """The addresses have changed: probe at once."""

@@ -51,7 +51,7 @@ from windrow.clusters.api.manifest.machine_inputs import (
 from windrow.clusters.api.manifest.networking import check_networks, find_families, read_stack
 from windrow.clusters.api.manifest.pools import read_hostname_limit, read_pool
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
-from windrow.clusters.api.operations import read_operations
+from windrow.clusters.api.operations.recorded import read_operations
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import read_recorded_status
 from windrow.core.formats.bounds import abbreviate

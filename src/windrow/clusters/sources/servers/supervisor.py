@@ -19,7 +19,7 @@ from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.bootstrap.tokens import SERVER_USER
 from windrow.client.transport import Transport
-from windrow.clusters.api.snapshot import SnapshotFile, read_snapshot_file
+from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file
 from windrow.core.errors import UserError
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.fastjson import loads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windrow.clusters.api.snapshot import ETCDSnapshot, SnapshotFile
+from windrow.clusters.api.operations.snapshot import ETCDSnapshot, SnapshotFile
 from windrow.clusters.plan.actions import OperationAction
 
 

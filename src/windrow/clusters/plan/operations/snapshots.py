@@ -14,8 +14,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from windrow.bootstrap import LAYOUTS
-from windrow.clusters.api.operations import NodeSnapshot
-from windrow.clusters.api.snapshot import (
+from windrow.clusters.api.operations.recorded import NodeSnapshot
+from windrow.clusters.api.operations.snapshot import (
     SnapshotFile,
     find_openable,
     is_as_rendered,
@@ -24,7 +24,7 @@ from windrow.clusters.api.snapshot import (
     spec_digest,
 )
 from windrow.clusters.plan.actions import PartialPlan
-from windrow.clusters.plan.operation_actions import (
+from windrow.clusters.plan.operations.actions import (
     BeginSnapshot,
     DeleteSnapshot,
     FailSnapshot,
@@ -68,7 +68,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     why = "the Cluster is deleted, and the snapshots on its disks with its machines"
     if count:
         why = (
-            f"the Cluster is deleted; {count} snapshots stay in bucket {', '.join(kept[:MAX_NAMED])}, which nobody deletes, "
+            f"the Cluster is deleted; {count} snapshots stay in bucket {', '.join(kept[:MAX_NAMED])}, which nothing deletes, "
             "and only the server token of the Cluster opens them, which is deleted too"
         )
     partial.actions.append(ReleaseSnapshots(why, held))

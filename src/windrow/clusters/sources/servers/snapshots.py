@@ -13,13 +13,13 @@ from typing import Protocol
 
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.clusters.api.snapshot import SNAPSHOT_FILE, SnapshotFile, read_snapshot_file
+from windrow.clusters.api.operations.snapshot import SNAPSHOT_FILE, SnapshotFile, read_snapshot_file
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError
 
 # After a refusal: a server defines the kind a moment after its API answers, and an update may bring it later.
-FIRST_RETRY, MAX_RETRY = timedelta(seconds=30), timedelta(minutes=30)
+FIRST_RETRY, MAX_RETRY = timedelta(minutes=1), timedelta(minutes=30)
 
 
 class EndpointTransport(Transport, Protocol):
@@ -73,13 +73,13 @@ class GuestSnapshots:
             self._informer = None
 
     async def _follow(self, informer: Informer[SnapshotFile]) -> None:
-        async def tell() -> None:
+        async def follow() -> None:
             async for _ in informer.changes():
                 self._changed()
 
-        telling = asyncio.ensure_future(tell())
+        following = asyncio.ensure_future(follow())
         try:
             await informer.run()
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
