@@ -53,6 +53,7 @@ UPGRADE_IMAGE = "harvesterhci.io/os-upgrade-image"
 IMAGE_DISPLAY_NAME = "harvesterhci.io/imageDisplayName"
 IMAGE_TYPE = "harvesterhci.io/image-type"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+BETA_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
 
 # On networks and hosts.
 NETWORK_PREFIX = "network.harvesterhci.io"

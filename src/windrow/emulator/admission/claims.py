@@ -5,11 +5,9 @@ from __future__ import annotations
 from windrow.emulator import names
 from windrow.emulator.admission.claim_expansion import check_expansion
 from windrow.emulator.admission.denials import conflict, invalid, patch_failed
-from windrow.emulator.admission.kubevirt.causes import flag, objects, quantity, text
-from windrow.emulator.admission.storage_classes import default_class
+from windrow.emulator.admission.kubevirt.causes import objects, quantity, text
 from windrow.emulator.kit.listers import Key, Listers, key_of
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
@@ -22,18 +20,6 @@ from windrow.kubernetes.objects import (
 
 INTERNAL_CLASS = "longhorn-static"
 STATE_CLASS = "vmstate-persistence"
-
-
-def set_default_class(claim: Raw, listers: Listers) -> None:
-    """The API server's own plugin: a claim that names no class, not even the empty one, gets the default class."""
-    default = default_class(listers)
-    spec = claim.setdefault("spec", {})
-    if (
-        default is not None
-        and spec.get("storageClassName") is None
-        and names.BETA_CLASS not in annotations_of(claim)
-    ):
-        spec["storageClassName"] = name_of(default)
 
 
 def mark_golden_image(claim: Raw, listers: Listers) -> None:
@@ -77,18 +63,6 @@ def _is_of_upgrade_image(claim: Raw, listers: Listers) -> bool:
 def _is_state_of_a_vm(claim: Raw) -> bool:
     vm = labels_of(claim).get("persistent-state-for", "")
     return bool(vm) and vm in _owners(claim, "VirtualMachine", "VirtualMachineInstance")
-
-
-def check_resize(claim: Raw, old: Raw, listers: Listers) -> None:
-    """The API server's own plugin: a claim grows where its class allows it. One that is not bound is refused before."""
-    sizes = [quantity(one, "spec", "resources", "requests", "storage").number for one in (old, claim)]
-    storage_class = listers.classes.get(("", text(old, "spec", "storageClassName")), {})
-    if sizes[1] <= sizes[0] or flag(storage_class, "allowVolumeExpansion"):
-        return
-    why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
-    details = {"name": name_of(claim), "kind": "persistentvolumeclaims"}
-    message = f'persistentvolumeclaims "{name_of(claim)}" is forbidden: {why}'
-    raise Forbidden(message, status=403, reason="Forbidden", details=details)
 
 
 def check_claim_update(claim: Raw, old: Raw, listers: Listers) -> None:

@@ -12,6 +12,7 @@ from windrow.emulator import names
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.kubevirt.causes import section, text
 from windrow.emulator.kit.listers import Listers
+from windrow.emulator.kit.storage_classes import find_default
 from windrow.kubernetes.objects import Raw, annotations_of, name_of
 
 CDI = "cdi.harvesterhci.io"
@@ -57,10 +58,7 @@ def mutate_class(raw: Raw) -> None:
 
 
 def default_class(listers: Listers) -> Raw | None:
-    marked = (
-        raw for raw in listers.classes.values() if annotations_of(raw).get(names.DEFAULT_CLASS) == "true"
-    )
-    return next(marked, None)
+    return find_default(listers.classes.values())
 
 
 def check_class(raw: Raw, old: Raw | None, listers: Listers) -> None:

@@ -26,6 +26,7 @@ from windrow.emulator.admission.denials import MUTATOR, check_decodes, internal,
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
 from windrow.emulator.kit.listers import Key, Listers
+from windrow.emulator.kit.storage_classes import check_resize, class_of, set_default
 from windrow.emulator.release import Release
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import NAMESPACE, PVC, SECRET, STORAGE_CLASS, ApiResource
@@ -58,7 +59,7 @@ class Webhooks:
                 self._check_instance(operation, new)
         elif operation.kind == PVC:
             if old is None:
-                claims.set_default_class(new, listers)
+                set_default(new, listers.classes.values())
                 claims.mark_golden_image(new, listers)
         elif operation.kind == STORAGE_CLASS:
             storage_classes.mutate_class(new)
@@ -97,7 +98,7 @@ class Webhooks:
             if old is None:
                 claims.check_claim(new, listers)
             else:
-                claims.check_resize(new, old, listers)
+                check_resize(new, old, listers.classes.get(("", class_of(old) or "")))
                 claims.check_claim_update(new, old, listers)
         elif operation.kind == STORAGE_CLASS:
             storage_classes.check_class(new, old, listers)

@@ -25,6 +25,7 @@ from windrow.core.clock import Clock, format_micro_time
 from windrow.core.formats.cidr import is_address
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
+from windrow.emulator.guest_cluster.admission import StorageAdmission
 from windrow.emulator.guest_cluster.containers.logs import read_log
 from windrow.emulator.guest_cluster.csi.kinds import SNAPSHOT_CRDS
 from windrow.emulator.guest_cluster.csi.port import RegisteredDrivers
@@ -167,6 +168,7 @@ class GuestCluster:
             graceful_pod_deletion=True,
             protect_claims=True,
         )
+        StorageAdmission(self.api)
         for crd in (*HELM_CRDS, *(SNAPSHOT_CRDS if self.distribution.has_snapshot_controller else ())):
             self.api.install_crd(crd)
         self.api.subresource_handlers["pods", "log"] = partial(read_log, self)

@@ -12,6 +12,7 @@ from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.edits import annotate, remove_finalizer
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.kit.step_timers import StepTimers
+from windrow.emulator.kit.storage_classes import find_default
 from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.kubernetes.conditions import is_true
@@ -31,11 +32,9 @@ PROTECTION = "kubernetes.io/pvc-protection"
 
 
 def default_class(listers: Listers) -> str:
-    """The default StorageClass."""
-    for raw in listers.classes.values():
-        if annotations_of(raw).get(names.DEFAULT_CLASS) == "true":
-            return str(raw["metadata"]["name"])
-    return ""
+    """The name of the default StorageClass; "" without one."""
+    found = find_default(listers.classes.values())
+    return "" if found is None else name_of(found)
 
 
 def is_local(claim: Raw, listers: Listers) -> bool:

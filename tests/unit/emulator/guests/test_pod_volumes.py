@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from tests.support.clock import run_driven
 
 from windrow.emulator.guest_cluster.csi.kinds import CSI_NODE, PV
@@ -575,5 +576,99 @@ def test_a_pod_that_is_not_started_again_ends_as_its_script_does():
                 "broken": "Failed",
             }
             assert codes == {"good": 0, "bad": 3, "broken": 2}
+
+    run_driven(scenario())
+
+
+def test_a_volume_of_another_mode_than_its_containers_have_it_in_keeps_the_pod_from_starting():
+    async def scenario(mode: str, field: str, needed: str) -> None:
+        async with a_driver("w1") as driver:
+            rig = driver.rig
+            for name in ("data", "logs"):
+                await rig.create(PVC, a_claim(name))
+                await bind(rig, name, **({"volumeMode": mode} if name == "data" else {}))
+            logs = {"name": "logs", "mountPath": "/logs"}
+            container = {"name": "c", "image": "app:1", "volumeMounts": [logs]}
+            container[field] = [*container.get(field, []), {"name": "data", "devicePath": "/dev/x"}]
+            volumes = [
+                {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "logs")
+            ]
+            await rig.create(POD, a_pod(containers=[container], volumes=volumes))
+            await rig.testbed.sleep(30)
+            pod = await rig.kubectl.get(APP)
+
+            assert pod["spec"]["nodeName"] == "w1", "the scheduler knows nothing of it"
+            assert nested(pod, "status", "phase") == "Pending"
+            assert await events(rig, "FailedMount") == [
+                "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process "
+                f"volumes=[data]: volume data has volumeMode {mode}, but is specified in {field}"
+            ]
+            published = driver.requests["NodePublishVolume"]
+            assert published["volume_id"] == "handle-logs", "the other one is mounted"
+            await rig.kubectl.delete(APP)
+            await wait_gone(rig, POD)
+            await wait_gone(rig, VOLUME_ATTACHMENT)
+
+    run_driven(scenario("Block", "volumeMounts", "Filesystem"))
+    run_driven(scenario("Filesystem", "volumeDevices", "Block"))
+
+
+def test_a_second_pod_with_a_claim_for_one_pod_waits_on_every_node_until_the_first_is_gone():
+    async def scenario() -> None:
+        async with a_driver("w1", "w2") as driver:
+            rig = driver.rig
+            claim = a_claim()
+            claim["spec"]["accessModes"] = ["ReadWriteOncePod"]
+            await rig.create(PVC, claim)
+            await bind(rig, accessModes=["ReadWriteOncePod"])
+            await rig.create(POD, a_pod("first", node="w1"))
+            await wait_ready(rig, "first")
+            await rig.create(POD, a_pod())
+            await rig.testbed.sleep(5)
+            why = await why_unscheduled(rig)
+            await rig.kubectl.delete(POD.ref("first", "default"))
+            await wait_ready(rig)
+
+            assert why == (
+                "0/3 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and "
+                "ReadWriteOncePod access mode, 1 node(s) had untolerated taint {CriticalAddonsOnly: true}."
+            )
+            assert why in await events(rig, "FailedScheduling")
+
+    run_driven(scenario())
+
+
+def test_a_claim_of_a_guest_grows_where_its_class_allows_it_alone():
+    async def scenario() -> None:
+        async with a_rig("w1") as rig:
+            for name, allowed in (("fixed", {}), ("growing", {"allowVolumeExpansion": True})):
+                await rig.create(
+                    STORAGE_CLASS, new_object(STORAGE_CLASS, name, provisioner=DRIVER, **allowed)
+                )
+                await rig.create(PVC, a_claim(name, name))
+                await bind(rig, name)
+            more = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+            await rig.kubectl.patch(PVC.ref("growing", "default"), more)
+            with pytest.raises(AssertionError, match="only dynamically provisioned pvc can be resized"):
+                await rig.kubectl.patch(PVC.ref("fixed", "default"), more)
+
+    run_driven(scenario())
+
+
+def test_a_claim_of_a_guest_without_a_class_gets_the_newest_default_one():
+    async def scenario() -> None:
+        async with a_rig("w1") as rig:
+            marks = {"storageclass.kubernetes.io/is-default-class": "true"}
+            for name in ("z-old", "new", "a-new"):
+                raw = new_object(STORAGE_CLASS, name, annotations=marks, provisioner=DRIVER)
+                await rig.create(STORAGE_CLASS, raw)
+                if name == "z-old":
+                    await rig.testbed.sleep(2)
+            claim = a_claim()
+            del claim["spec"]["storageClassName"]
+            await rig.create(PVC, claim)
+            made = await rig.kubectl.get(PVC.ref("data", "default"))
+
+            assert made["spec"]["storageClassName"] == "a-new"
 
     run_driven(scenario())

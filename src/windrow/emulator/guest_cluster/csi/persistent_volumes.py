@@ -19,6 +19,7 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.edits import Edit, add_finalizers, annotate, remove_finalizer
 from windrow.emulator.kit.informer import start_informers
 from windrow.emulator.kit.listers import Key, key_of
+from windrow.emulator.kit.storage_classes import class_of, find_default
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import (
     Raw,
@@ -46,10 +47,6 @@ async def run_volume_controller(guest: GuestOS, cluster: GuestCluster) -> None:
         except* KubeError as errors:
             guest.log(COMPONENT, f"panic: {errors.exceptions[0]}")
             await guest.sleep(guest.delays.crash_backoff)
-
-
-def is_default(storage_class: Raw) -> bool:
-    return annotations_of(storage_class).get(names.DEFAULT_CLASS) == "true"
 
 
 def is_bound_to(volume: Raw, claim: Raw) -> bool:
@@ -183,11 +180,9 @@ class PersistentVolumeController:
 
     async def _ask_for_volume(self, claim: Raw) -> None:
         context = self._context
-        wanted = nested(claim, "spec", "storageClassName")
+        wanted = class_of(claim)
         if wanted is None:
-            default = next(
-                (one for one in context.informers[STORAGE_CLASS].values() if is_default(one)), None
-            )
+            default = find_default(context.informers[STORAGE_CLASS].values())
             if default is not None:
                 # Retroactive default StorageClass assignment, and the admission plugin of the same effect.
                 await context.update(

@@ -31,6 +31,7 @@ OTHER_NODE = "node(s) didn't match PersistentVolume's node affinity"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 TOO_MANY = "node(s) exceed max volume count"
+ONE_POD = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 
 Objects = Mapping[ApiResource, Mapping[Key, Raw]]
 
@@ -66,6 +67,22 @@ def unique_name(volume: Raw) -> str:
     """The name by which kubelets and the attach-detach controller know a volume."""
     source = nested(volume, "spec", "csi", default={})
     return f"kubernetes.io/csi/{source.get('driver', '')}^{source.get('volumeHandle', '')}"
+
+
+def find_mode_problem(pod: Raw, volume: PodVolume) -> str:
+    """Why the kubelet does not set up the volume, in its words: containers have a device as a filesystem, or the reverse."""
+    mode = "Block" if volume.is_block else "Filesystem"
+    for field, needed in (("volumeMounts", "Filesystem"), ("volumeDevices", "Block")):
+        if volume.name in _named_in(pod, field) and mode != needed:
+            return f"volume {volume.name} has volumeMode {mode}, but is specified in {field}"
+    return ""
+
+
+def _named_in(pod: Raw, field: str) -> set[str]:
+    """The volumes that the pod's containers have in this way."""
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return {str(one.get("name")) for container in containers for one in container.get(field) or ()}
 
 
 def claims_of(pod: Raw) -> list[tuple[str, str, bool]]:
@@ -128,6 +145,16 @@ def claims_to_provision(pod: Raw, objects: Objects) -> list[Raw]:
     """The pod's claims whose volumes are made once a node is chosen."""
     found = (objects[PVC].get(key) for key in claim_keys(pod))
     return [claim for claim in found if claim is not None and not is_bound(claim)]
+
+
+def is_taken(pod: Raw, pods: Sequence[Raw], objects: Objects) -> bool:
+    """Whether a claim that one pod alone may have is another's already. `pods` are those that are scheduled."""
+    exclusive = {key for key in claim_keys(pod) if _is_for_one_pod(objects[PVC].get(key))}
+    return bool(exclusive) and any(not exclusive.isdisjoint(claim_keys(one)) for one in pods)
+
+
+def _is_for_one_pod(claim: Raw | None) -> bool:
+    return "ReadWriteOncePod" in nested(claim, "spec", "accessModes", default=[])
 
 
 def find_volume_obstacle(pod: Raw, node: Raw, pods: Sequence[Raw], objects: Objects) -> str:

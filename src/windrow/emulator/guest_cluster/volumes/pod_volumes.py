@@ -12,6 +12,7 @@ from windrow.emulator.guest_cluster.volumes.binding import (
     PodVolume,
     claim_keys,
     claims_of,
+    find_mode_problem,
     needs_attach,
     volumes_of,
 )
@@ -39,6 +40,7 @@ class PodVolumes:
         self._needs: dict[Key, tuple[str, str]] = {}  # node and uid of the pods that need volumes
         informers = context.informers
         self._by_claim = informers[POD].add_index(claim_keys)
+        informers[POD].add_event_handler(self._on_pod)
         informers[PVC].add_event_handler(self._on_claim)
         informers[PV].add_event_handler(self._on_volume)
         informers[VOLUME_ATTACHMENT].add_event_handler(self._on_attachment)
@@ -117,8 +119,11 @@ class PodVolumes:
 
     def _want(self, manager: VolumeManager, node: str, pod: Raw) -> None:
         volumes = volumes_of(pod, self._context.informers)
-        if volumes is not None:
-            manager.want(pod, [self._to_mount(pod, node, one) for one in volumes])
+        if volumes is None:
+            return
+        problems = {one.name: problem for one in volumes if (problem := find_mode_problem(pod, one))}
+        manager.refuse(pod, problems)
+        manager.want(pod, [self._to_mount(pod, node, one) for one in volumes if one.name not in problems])
 
     def _to_mount(self, pod: Raw, node: str, volume: PodVolume) -> VolumeToMount:
         return VolumeToMount(
@@ -149,6 +154,12 @@ class PodVolumes:
     def _enqueue(self, claim: Key) -> None:
         for key in sorted(self._by_claim.get(claim, ())):
             self._context.queue.add((POD, key))
+
+    def _on_pod(self, pod: Raw) -> None:
+        """A claim that one pod alone may have is free for another."""
+        if is_final(pod) or key_of(pod) not in self._context.informers[POD]:
+            for claim in claim_keys(pod):
+                self._enqueue(claim)
 
     def _on_claim(self, claim: Raw) -> None:
         self._enqueue((str(claim["metadata"].get("namespace", "")), str(claim["metadata"]["name"])))

@@ -99,6 +99,8 @@ class VolumeManager:
         self._client = AdminClient(cluster.client(f"system:node:{node}", ("system:nodes", "system:masters")))
         self._events = EventRecorder(self._client, guest.host.clock, guest.host.rng)
         self._wanted: dict[str, dict[str, VolumeToMount]] = {}  # by pod's uid, by unique name
+        self._refused: dict[str, tuple[Raw, Mapping[str, str]]] = {}  # pods, and why, by pod's uid and volume
+        self._told: dict[str, Mapping[str, str]] = {}  # what was refused, and is told in an event
         self._mounted: dict[str, MountedState] = guest.storage.kubelet_volumes
         self._in_use: tuple[str, ...] | None = None
         self._capabilities: dict[str, tuple[CsiCall, frozenset[str]]] = {}
@@ -116,8 +118,17 @@ class VolumeManager:
             self._wanted[uid_of(pod)] = made
             self._notify()
 
+    def refuse(self, pod: Raw, problems: Mapping[str, str]) -> None:
+        """These volumes of the pod cannot be set up, by their names: it does not start. May be repeated."""
+        if problems:
+            self._refused[uid_of(pod)] = pod, problems
+        else:
+            self._refused.pop(uid_of(pod), None)
+
     def release(self, uid: str) -> None:
         """The pod needs no volume, since its containers have ended or it is gone. May be repeated."""
+        self._refused.pop(uid, None)
+        self._told.pop(uid, None)
         if self._wanted.pop(uid, None) is not None:
             self._notify()
 
@@ -141,7 +152,7 @@ class VolumeManager:
         """Whether all volumes that the pod needs are published for it."""
         uid = uid_of(pod)
         wanted = self._wanted.get(uid)
-        return wanted is not None and all(
+        return (uid not in self._refused and wanted is not None) and all(
             name in self._mounted and uid in self._mounted[name].published for name in wanted
         )
 
@@ -165,6 +176,7 @@ class VolumeManager:
                 seen = self._version
                 try:
                     await self._report_in_use()
+                    await self._report_refused()
                 except KubeError as error:
                     self._guest.log("kubelet", f"Unable to update node status: {error}")
                     await self._guest.sleep(_STATUS_RETRY_S)
@@ -194,6 +206,19 @@ class VolumeManager:
         await self._cluster.edit(NODE.ref(self._node), edit, subresource="status")
         self._in_use = names
         self._notify()
+
+    async def _report_refused(self) -> None:
+        for uid, (pod, problems) in [*self._refused.items()]:
+            if self._told.get(uid) == problems:
+                continue
+            self._told[uid] = problems
+            names = f"[{' '.join(problems)}]"
+            message = (
+                f"Unable to attach or mount volumes: unmounted volumes={names}, unattached volumes=[], "
+                f"failed to process volumes={names}: {'; '.join(problems.values())}"
+            )
+            self._guest.log("kubelet", message)
+            await self._events.record(pod, "FailedMount", message, "kubelet", "Warning")
 
     async def _serve(self, name: str) -> None:
         """Bring one volume to what pods need, until none does."""

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from windrow.core.clock import format_time
 from windrow.emulator.guest_cluster.volumes.binding import (
+    ONE_POD,
     claims_of,
     claims_to_provision,
     find_claim_problem,
     find_volume_obstacle,
+    is_taken,
 )
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext, controller_uid
-from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active, is_final
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.scheduling import Placement, find_obstacle, find_untolerated
 from windrow.emulator.names import SELECTED_NODE
@@ -90,11 +92,14 @@ class Scheduler:
         if problem := find_claim_problem(pod, informers):
             return Placement(message=f"0/{len(nodes)} nodes are available: {problem}.")
         by_node: dict[str, list[Raw]] = {}
-        for one in informers[POD].values():
-            if (where := nested(one, "spec", "nodeName")) and is_active(one):
-                by_node.setdefault(where, []).append(one)
+        scheduled = [one for one in informers[POD].values() if nested(one, "spec", "nodeName")]
+        for one in filter(is_active, scheduled):
+            by_node.setdefault(str(nested(one, "spec", "nodeName")), []).append(one)
+        taken = is_taken(pod, [one for one in scheduled if not is_final(one)], informers)
 
         def find_more(node: Raw) -> str:
+            if taken:
+                return ONE_POD
             return find_volume_obstacle(pod, node, by_node.get(name_of(node), []), informers)
 
         return find_node(pod, nodes, informers[POD].values(), find_more)
