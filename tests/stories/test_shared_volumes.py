@@ -14,7 +14,7 @@ from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.csi.port import CsiFailed
 from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.kit.nfs import MountRefused
+from windrow.emulator.storage.nfs import MountRefused
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import NODE, POD, PVC, SERVICE, STORAGE_CLASS, VOLUME_ATTACHMENT

@@ -31,7 +31,7 @@ from windrow.csi.mounts.port import (
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk, File
 from windrow.emulator.guest_os.notifier import Notifier
 from windrow.emulator.guest_os.storage import NodeStorage
-from windrow.emulator.kit.nfs import NfsExport, NfsServers
+from windrow.emulator.storage.nfs import NfsExport, NfsServers
 
 GIB = 1 << 30
 DATA, LOGS = VolumeDevice("data", "serial-data", GIB), VolumeDevice("logs", "serial-logs", GIB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.emulator.kit.storage_classes import check_resize, class_of, find_default, is_default, set_default
+from windrow.emulator.storage.classes import check_resize, class_of, find_default, is_default, set_default
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.objects import Raw
 

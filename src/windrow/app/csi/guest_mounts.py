@@ -34,7 +34,7 @@ from windrow.csi.mounts.port import (
 from windrow.csi.mounts.shares import check_share, mount_command, source_of
 from windrow.emulator.guest_os.hardware import BlockDevice, Disk
 from windrow.emulator.guest_os.storage import MountedVolume, NodeStorage
-from windrow.emulator.kit.nfs import MountRefused, NfsServers
+from windrow.emulator.storage.nfs import MountRefused, NfsServers
 
 # How long a node waits for udev to show a disk.
 FIND_TIMEOUT = timedelta(seconds=10)

@@ -12,7 +12,7 @@ from windrow.emulator import names
 from windrow.emulator.admission.denials import invalid
 from windrow.emulator.admission.kubevirt.causes import section, text
 from windrow.emulator.kit.listers import Listers
-from windrow.emulator.kit.storage_classes import find_default
+from windrow.emulator.storage.classes import find_default
 from windrow.kubernetes.objects import Raw, annotations_of, name_of
 
 CDI = "cdi.harvesterhci.io"

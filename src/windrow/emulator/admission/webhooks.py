@@ -26,8 +26,8 @@ from windrow.emulator.admission.denials import MUTATOR, check_decodes, internal,
 from windrow.emulator.admission.vm_mutator import mutate_vm
 from windrow.emulator.admission.vm_validator import check_vm, images_asked
 from windrow.emulator.kit.listers import Key, Listers
-from windrow.emulator.kit.storage_classes import check_resize, class_of, set_default
 from windrow.emulator.release import Release
+from windrow.emulator.storage.classes import check_resize, class_of, set_default
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import NAMESPACE, PVC, SECRET, STORAGE_CLASS, ApiResource
 

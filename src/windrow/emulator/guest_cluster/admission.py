@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.apiserver.admission import AdmissionRequest
 from windrow.apiserver.server import ApiServer
-from windrow.emulator.kit.storage_classes import check_resize, class_of, is_growing, set_default
+from windrow.emulator.storage.classes import check_resize, class_of, is_growing, set_default
 from windrow.kubernetes.objects import Raw, name_of
 from windrow.kubernetes.resources import PVC, STORAGE_CLASS
 

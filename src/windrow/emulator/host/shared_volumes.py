@@ -21,8 +21,8 @@ from windrow.emulator.host.nodes import HostController
 from windrow.emulator.host.persistent_volumes import LONGHORN, LONGHORN_NAMESPACE, size_of
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Listers
-from windrow.emulator.kit.nfs import NfsExport, NfsServers
 from windrow.emulator.kit.step_timers import StepTimers
+from windrow.emulator.storage.nfs import NfsExport, NfsServers
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import SERVICE, ObjectRef
 

@@ -12,9 +12,9 @@ from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.edits import annotate, remove_finalizer
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.kit.step_timers import StepTimers
-from windrow.emulator.kit.storage_classes import find_default
 from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.emulator.quantities import quantity_or_zero
+from windrow.emulator.storage.classes import find_default
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import (
     Raw,

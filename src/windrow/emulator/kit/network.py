@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from windrow.emulator.kit.nfs import NfsServers
+from windrow.emulator.storage.nfs import NfsServers
 from windrow.kubernetes.handler import Handler
 
 Change = Callable[[str, int], None]

@@ -19,7 +19,7 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.edits import Edit, add_finalizers, annotate, remove_finalizer
 from windrow.emulator.kit.informer import start_informers
 from windrow.emulator.kit.listers import Key, key_of
-from windrow.emulator.kit.storage_classes import class_of, find_default
+from windrow.emulator.storage.classes import class_of, find_default
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import (
     Raw,
