@@ -168,7 +168,7 @@ class ApiServer:
         self._service_ranges = services
         if services is not None:
             self.context.validating_hooks.append(ServiceAllocator(self.context, services).admit)
-        self._pending_crds: list[Raw] = []
+        self._pending_crds: list[tuple[Raw, Rng | None]] = []
         self._is_prepared = False
         self._prepare_lock = asyncio.Lock()
 
@@ -194,12 +194,13 @@ class ApiServer:
         """A client of this server as `user`, without sockets."""
         return LoopbackClient(self, UserInfo(user, tuple(dict.fromkeys((*groups, "system:authenticated")))))
 
-    def install_crd(self, raw: Mapping[str, Any]) -> None:
+    def install_crd(self, raw: Mapping[str, Any], rng: Rng | None = None) -> None:
         """Serve the resources that a CustomResourceDefinition defines, at once; the definition itself is stored
-        before the next request is answered. May be repeated with a newer form."""
+        before the next request is answered. May be repeated with a newer form. Its uid comes from `rng`, if there is
+        one, so that the server's own draws stay what they were."""
         definition: Raw = loads(dumps(raw))
         self._register_crd(definition)
-        self._pending_crds.append(definition)
+        self._pending_crds.append((definition, rng))
         self._is_prepared = False
 
     async def run(self) -> None:
@@ -254,11 +255,14 @@ class ApiServer:
             )
             await create(replace(self.context, rng=rng), type, call)
 
-    async def _create_system_object(self, type: ResourceType, raw: Raw) -> None:
+    async def _create_system_object(self, type: ResourceType, raw: Raw, rng: Rng | None = None) -> None:
         info = RequestInfo.of(type.kind, namespace_of(raw))
+        hooks: dict[str, Any] = dict.fromkeys(
+            ("admission_hooks", "validating_hooks", "object_validators"), ()
+        )
         # Bootstrap objects pass no admission hook.
         await create(
-            replace(self.context, admission_hooks=[], validating_hooks=[], object_validators=[]),
+            replace(self.context, rng=rng or self.context.rng, **hooks),
             type,
             ApiCall("create", info, SYSTEM_ADMIN, body=raw),
         )
@@ -269,11 +273,11 @@ class ApiServer:
             self._pending_crds.clear()
             return
         while self._pending_crds:
-            definition = self._pending_crds.pop(0)
+            definition, rng = self._pending_crds.pop(0)
             name = definition["metadata"]["name"]
             found = await self.store.find(home.key("", name))
             if found is None:
-                await self._create_system_object(home, definition)
+                await self._create_system_object(home, definition, rng)
             elif found.raw.get("spec") != definition["spec"]:
                 await self.store.commit(found.key, {**found.raw, "spec": definition["spec"]}, found.rev)
         for entry in (await self.store.range(home.prefix())).entries:

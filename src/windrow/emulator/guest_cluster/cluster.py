@@ -29,6 +29,8 @@ from windrow.emulator.guest_cluster.admission import StorageAdmission
 from windrow.emulator.guest_cluster.containers.logs import read_log
 from windrow.emulator.guest_cluster.csi.kinds import SNAPSHOT_CRDS
 from windrow.emulator.guest_cluster.csi.port import RegisteredDrivers
+from windrow.emulator.guest_cluster.datastore.releases import has_snapshot_files
+from windrow.emulator.guest_cluster.datastore.snapshot_file import SNAPSHOT_CRD
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CRDS
 from windrow.emulator.guest_cluster.distribution.pki import CertificateAuthorities
@@ -46,6 +48,7 @@ from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
 
 if TYPE_CHECKING:
     from windrow.emulator.guest_cluster.containers.runtime import Containers
+    from windrow.emulator.guest_cluster.datastore.snapshots import EtcdSnapshots
     from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
 
 _LEAF_DAYS = 365
@@ -62,6 +65,8 @@ class ServerInstance:
     identity: TlsIdentity = field(repr=False)
     api_up: bool = False
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    log: Callable[[str], None] = print  # of its process
+    snapshots: EtcdSnapshots | None = None  # of a server with embedded etcd
 
 
 @dataclass(slots=True)
@@ -156,8 +161,9 @@ class GuestCluster:
         # By lease of kube-vip: the lock of its election, and the node that held it last ("" once it is released).
         self.vip_locks: dict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.vip_leaders: dict[Key, str] = defaultdict(str)
+        self.store = MemoryStore()
         self.api = ApiServer(
-            MemoryStore(),
+            self.store,
             clock,
             rng,
             name=f"guest {uid}",
@@ -172,6 +178,8 @@ class GuestCluster:
         for crd in (*HELM_CRDS, *(SNAPSHOT_CRDS if self.distribution.has_snapshot_controller else ())):
             self.api.install_crd(crd)
         self.api.subresource_handlers["pods", "log"] = partial(read_log, self)
+        if has_snapshot_files(version):
+            self.api.install_crd(SNAPSHOT_CRD, Rng(f"snapshots of {uid}"))
         self._pod_ranges = 0
 
     def pods_of(self, chart: str) -> list[ChartPod]:
@@ -200,6 +208,16 @@ class GuestCluster:
             (server.version for server in self.servers.values() if server.settings.runs_api),
             default=self.version,
         )
+
+    # -- data
+
+    def list_stored(self) -> list[tuple[str, bytes]]:
+        """Every object of now by its key, encoded."""
+        return [(entry.key, entry.data) for entry in self.store.snapshot()[1]]
+
+    def render_bootstrap(self) -> Raw:
+        """What the server token opens: the certificate authorities, and the agents' password."""
+        return {"files": dict(self.authorities.files), "agentPassword": self.agent_password}
 
     # -- access
 

@@ -18,6 +18,7 @@ from windrow.emulator.guest_cluster.components.helm_controller import HelmContro
 from windrow.emulator.guest_cluster.components.service_lb import ServiceLB
 from windrow.emulator.guest_cluster.csi.persistent_volumes import run_volume_controller
 from windrow.emulator.guest_cluster.csi.snapshots import run_snapshot_controller
+from windrow.emulator.guest_cluster.datastore.snapshot_objects import run_snapshot_objects
 from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE, set_node_condition
 from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
@@ -65,6 +66,8 @@ class ControlPlane:
                 group.create_task(run_volume_controller(self.guest, self.cluster))
                 if self.distribution.has_snapshot_controller:
                     group.create_task(run_snapshot_controller(self.guest, self.cluster))
+                if self.cluster.etcd.is_embedded:
+                    group.create_task(run_snapshot_objects(self.guest, self.cluster))
                 if self._runs_cloud_controller():
                     group.create_task(run_cloud_controller(self.guest, self.cluster))
                 group.create_task(deploy_bundled_charts(self.context))

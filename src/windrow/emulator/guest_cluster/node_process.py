@@ -17,6 +17,7 @@ from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.emulator.guest_cluster.components.manifests import deploy_manifests, remove_addon
 from windrow.emulator.guest_cluster.components.packaged import list_disabled_objects, stage_manifests
 from windrow.emulator.guest_cluster.control_plane import ControlPlane
+from windrow.emulator.guest_cluster.datastore.snapshots import EtcdSnapshots
 from windrow.emulator.guest_cluster.distribution.admin_files import write_admin_kubeconfig, write_tokens
 from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Distribution, Role, Settings
 from windrow.emulator.guest_cluster.distribution.join import (
@@ -138,7 +139,11 @@ class NodeProcess:
         # Those of the Node: what it was told by node-ip, else an address of each family.
         own = () if self.settings.list("node-ip") else own_addresses(self.guest)
         identity = cluster.issue_server_identity(node, (address, *own), self.settings)
-        server = ServerInstance(node, address, self.settings, self.version, identity)
+        server = ServerInstance(node, address, self.settings, self.version, identity, log=self.log)
+        if self.settings.runs_etcd and (cluster.etcd.is_embedded or self.settings.is_true("cluster-init")):
+            server.snapshots = EtcdSnapshots(
+                self.guest, cluster, server, lambda: self.disk_state.get("member", ""), self.log
+            )
         try:
             port = self.settings.supervisor_port
             self._listen(address, port, self._supervisor(cluster, server))
@@ -160,11 +165,13 @@ class NodeProcess:
             tasks.append(self._serve_api(cluster, server))
         else:
             self.ready()
+        if server.snapshots is not None:
+            tasks.append(server.snapshots.run())
         return tasks
 
     async def _join_or_create_cluster(self) -> GuestCluster:
-        if self.disk_state and not self.guest.list_files(f"{self.settings.data_directory}/server/db"):
-            self.disk_state.clear()  # the data were removed
+        if self.disk_state and not self._has_data():
+            self.disk_state.clear()
         uid = self.disk_state.get("cluster")
         if uid is not None:
             cluster = self.clusters.get(uid)
@@ -183,6 +190,14 @@ class NodeProcess:
         if self.settings.starts_etcd:
             self.log("Managed etcd cluster initializing")
         return self._create_cluster()
+
+    def _has_data(self) -> bool:
+        """Whether the data are still there. Snapshots lie beside them; a tombstone says that they are obsolete."""
+        directory = f"{self.settings.data_directory}/server/db"
+        if self.guest.is_file(f"{directory}/etcd/tombstone"):
+            self.log("tombstone file has been detected, removing data dir to rejoin the cluster")
+            self.guest.remove(f"{directory}/etcd")
+        return self.guest.is_file(f"{directory}/state.db") or bool(self.guest.list_under(f"{directory}/etcd"))
 
     def _check_bootstrap_token(self, cluster: GuestCluster) -> None:
         """The server token is the key of the bootstrap data. Raises Fatal for another one."""

@@ -13,6 +13,7 @@ from windrow.core.clock import parse_time, sleep
 from windrow.core.formats.json import dumps, loads
 from windrow.core.text import decode_base64, encode_base64
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
+from windrow.emulator.guest_cluster.server_routes import ServerRoute, list_server_routes
 from windrow.kubernetes.errors import KubeError, NotFound, OutcomeUnknown
 from windrow.kubernetes.handler import Peer, TlsIdentity
 from windrow.kubernetes.objects import nested
@@ -108,6 +109,8 @@ class SupervisorHandler:
             return Reply(200, self.cluster.authorities.server_ca.encode(), _TEXT)
         if request.path == "/ping":
             return Reply(200, b"pong", _TEXT)
+        if (route := list_server_routes(self.cluster, self.server).get(request.path)) is not None:
+            return await self._send_as_server(request, route)
         handler = self._routes.get(request.path)
         if handler is None:
             return Reply(404, b"404 page not found\n", _TEXT)
@@ -118,6 +121,16 @@ class SupervisorHandler:
 
     def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         raise NotFound("the supervisor has nothing to watch", status=404)
+
+    async def _send_as_server(self, request: Request, route: ServerRoute) -> Reply:
+        """The servers' password alone opens the route; that of nodes, a bootstrap token and a certificate do not."""
+        is_given = bool(_header(request, "Authorization"))
+        user = await self._authenticate(request) if is_given else ""
+        if user == "server":
+            return await route(request)
+        if is_given and not user:
+            return error_reply(status_error(401, "not authorized"))
+        return error_reply(status_error(403, "forbidden"))
 
     async def _authenticate(self, request: Request) -> str:
         """ "server" or "node" for a good credential, "" for a bad one."""
@@ -181,7 +194,7 @@ class SharedPortHandler(ApiHandler):
         self._prefix = cluster.distribution.supervisor_path("")
 
     async def send(self, request: Request, peer: Peer) -> Reply:
-        if request.path in ("/cacerts", "/ping") or request.path.startswith(self._prefix):
+        if request.path in ("/cacerts", "/ping") or request.path.startswith((self._prefix, "/db/")):
             return await self._supervisor.send(request, peer)
         if not self.server.api_up:
             return error_reply(self._not_ready())

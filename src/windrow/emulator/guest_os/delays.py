@@ -42,6 +42,9 @@ class GuestDelays:
     learner_catch_up: float = 5.0
     learner_check: float = 15.0
     learner_stalled: float = 300.0
+    # A snapshot of a small database, and its way to a bucket (our estimates).
+    snapshot: float = 1.0
+    upload: float = 1.0
     agent_start: float = 8.0
 
     # Kubelet: registration, network plug-in, status and lease period of 10 s (04 §9.4).
