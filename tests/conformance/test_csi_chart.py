@@ -464,6 +464,17 @@ def test_snapshots_are_served_where_their_definitions_are_or_as_the_user_says(
         ({"snapshots": {"enabled": "maybe"}}, "at '/snapshots/enabled'"),
         ({"storageClass": {"reclaimPolicy": "Recycle"}}, "at '/storageClass/reclaimPolicy'"),
         ({"hostStorageClass": "Fast!"}, "at '/hostStorageClass'"),
+        (
+            {"storageClass": {"parameters": {"hostStorageClas": "fast"}}},
+            "at '/storageClass/parameters': additional properties 'hostStorageClas' not allowed",
+        ),
+        ({"storageClass": {"parameters": {"hostVolumeMode": "Block"}}}, "/parameters/hostVolumeMode'"),
+        ({"storageClass": {"parameters": {"hostStorageClass": ""}}}, "/parameters/hostStorageClass'"),
+        (
+            {"snapshots": {"parameters": {"typ": "backup"}}},
+            "at '/snapshots/parameters': additional properties 'typ' not allowed",
+        ),
+        ({"snapshots": {"parameters": {"type": "backups"}}}, "at '/snapshots/parameters/type'"),
     ],
 )
 def test_a_mistake_in_the_values_is_told(helm: Helm, values: Raw, said: str) -> None:

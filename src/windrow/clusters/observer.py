@@ -72,7 +72,6 @@ from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.endpoint_pools import check_address_pools, check_endpoint
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.sources.guest_volumes import Guest, VolumeClaim, read_guest_volumes, read_volume_claims
 from windrow.clusters.sources.harvester_objects import (
     CREATOR_SELECTOR,
     HarvesterObjects,
@@ -82,6 +81,13 @@ from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.sources.harvesters import HarvesterClients, VmLocation
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerLeases
+from windrow.clusters.sources.volumes.guest_volumes import (
+    Guest,
+    VolumeClaim,
+    read_guest_volumes,
+    read_volume_claims,
+)
+from windrow.clusters.sources.volumes.node_pods import list_pods_to_evict, list_staying_volumes
 from windrow.clusters.state import (
     ClusterState,
     CredentialProblem,
@@ -91,7 +97,6 @@ from windrow.clusters.state import (
     ManagerLease,
     Node,
     Place,
-    Pod,
 )
 from windrow.clusters.versions import compare_later_versions, compare_versions, list_problems
 from windrow.drivers.api import read_machine_config_kinds
@@ -100,7 +105,7 @@ from windrow.harvester.connection import describe_credential
 from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
 from windrow.harvester.shutdown import LAUNCHERS, Shutdown, read_shutdown, select_launchers
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import (
     PERSISTENT_VOLUME,
     POD,
@@ -551,7 +556,9 @@ class Observer:
         ]
         if connection is None or not draining:
             return state
-        pods = await asyncio.gather(*(_pods_on(connection.client, machine) for machine in draining))
+        pods = await asyncio.gather(
+            *(list_pods_to_evict(connection.client, machine.node_name) for machine in draining)
+        )
         found = {machine.name: tuple(some) for machine, some in zip(draining, pods, strict=True)}
         machines = tuple(replace(machine, pods=found.get(machine.name, ())) for machine in state.machines)
         return replace(state, machines=machines)
@@ -568,6 +575,11 @@ class Observer:
         if not (suspected or leaving):
             return state
         attached = await _attached_by_node(connection.client)
+        staying = await _list_staying(
+            connection.client,
+            [one for one in state.deleting if one.name in leaving and one.presence != "missing"],
+            attached,
+        )
         # A Machine that is deleted and has nothing attached needs no taint.
         doubted = [
             one for one in suspected.values() if not one.is_deleting or _attached_to(one, attached) != ()
@@ -578,6 +590,7 @@ class Observer:
             replace(
                 machine,
                 attached=_attached_to(machine, attached),
+                staying=staying.get(machine.name, frozenset()),
                 shutdown=shutdowns.get(machine.name),
             )
             if machine.name in leaving or machine.name in suspected
@@ -866,6 +879,17 @@ def _attached_to(
     return None if by_node is None else by_node.get(machine.node_name, ())
 
 
+async def _list_staying(
+    client: Client, leaving: list[MachineState], by_node: Mapping[str, tuple[str, ...]] | None
+) -> dict[str, frozenset[str]]:
+    """By machine, what a drain leaves attached to its Node."""
+    found = {}
+    for machine in leaving:
+        if _attached_to(machine, by_node):
+            found[machine.name] = await list_staying_volumes(client, machine.node_name)
+    return found
+
+
 async def _attached_by_node(client: Client) -> dict[str, tuple[str, ...]] | None:
     """The PersistentVolumes that are attached to each Node, or are being; None where that is not known."""
     try:
@@ -885,21 +909,6 @@ async def _list_if_served(client: Client, kind: ApiResource, namespace: str, lab
         return await client.list(kind, namespace, labels)
     except NotFound:
         return []
-
-
-async def _pods_on(client: Client, machine: MachineState) -> list[Pod]:
-    """The pods that must leave the node: not those that belong to it (DaemonSets, mirrors) or have ended."""
-    if machine.node is None:
-        return []
-    pods = await client.list(POD, fields=f"spec.nodeName={machine.node.name}")
-    return [Pod(namespace_of(raw), name_of(raw), is_deleting(raw)) for raw in pods if _must_leave(raw)]
-
-
-def _must_leave(raw: Raw) -> bool:
-    owners = nested(raw, "metadata", "ownerReferences", default=())
-    if any(owner.get("kind") == "DaemonSet" for owner in owners) or names.MIRROR_POD in annotations_of(raw):
-        return False
-    return nested(raw, "status", "phase") not in ("Succeeded", "Failed")
 
 
 def clusters_using_config(kind: str, config: Raw, clusters: list[Raw]) -> list[ObjectRef]:

@@ -17,7 +17,7 @@ from typing import Any
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.machine import is_machine_name
 from windrow.clusters.api.status import GuestServiceAccount
-from windrow.clusters.sources.guest_volumes import VolumeClaim
+from windrow.clusters.sources.volumes.guest_volumes import VolumeClaim
 from windrow.clusters.vm_addresses import NetworkAddress, configured_addresses, reported_addresses
 from windrow.harvester.cloud_init_secret import read_cloud_init_secret, secret_ref
 from windrow.harvester.names import (

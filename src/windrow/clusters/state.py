@@ -257,6 +257,8 @@ class MachineState:
     pods: tuple[Pod, ...] = ()
     # The PersistentVolumes that are attached to its Node, where it goes or is gone; None: unknown.
     attached: tuple[str, ...] | None = ()
+    # Those of them that a drain leaves there: pods use them that belong to the Node.
+    staying: frozenset[str] = frozenset()
     # Where it seems to be shut down, what live reads say of that.
     shutdown: Shutdown | None = None
     # Those that were made for it and are left, once its VM is gone; None: unknown.

@@ -29,7 +29,7 @@ from windrow.clusters.context import ProcessState, ReconcileContext, StalePlan
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan import actions as do
-from windrow.clusters.sources.guest_volumes import VolumeClaim
+from windrow.clusters.sources.volumes.guest_volumes import VolumeClaim
 from windrow.clusters.state import ClusterState
 from windrow.core.clock import format_time
 from windrow.core.pki import read_certificate

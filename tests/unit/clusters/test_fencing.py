@@ -252,6 +252,24 @@ def test_a_drained_machine_keeps_its_vm_until_its_volumes_are_detached() -> None
     assert [type(one) for one in of_worker(drained(()), DRAINED)] == [DeleteVM]
 
 
+def test_what_the_pods_of_daemon_sets_use_is_not_waited_for_while_the_vm_runs() -> None:
+    stays = frozenset({"pvc-1"})
+
+    assert [type(one) for one in of_worker(replace(drained(("pvc-1",)), staying=stays), DRAINED)] == [
+        DeleteVM
+    ]
+    both = replace(drained(("pvc-1", "pvc-2")), staying=stays)
+    assert of_worker(both, DRAINED) == []
+    assert waits(both, DRAINED)[0].startswith("PersistentVolume pvc-2 to be detached from Node w4; then")
+
+
+def test_volumes_that_cannot_be_listed_are_waited_for_within_the_drain() -> None:
+    machine = drained(None)
+
+    assert of_worker(machine, DRAINED) == []
+    assert "VolumeAttachments of Node w4 to be listed" in waits(machine, DRAINED)[0]
+
+
 def test_it_is_not_waited_for_beyond_the_time_of_the_drain() -> None:
     machine = drained(("pvc-1",), since=NOON - minutes(5))
 

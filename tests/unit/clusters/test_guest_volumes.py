@@ -38,7 +38,7 @@ from windrow.clusters.plan.actions import (
     RemoveFinalizer,
 )
 from windrow.clusters.plan.volumes.reclaim import RECHECK
-from windrow.clusters.sources.guest_volumes import (
+from windrow.clusters.sources.volumes.guest_volumes import (
     MAX_RECORDED,
     MAX_RECORDED_BYTES,
     UNMARKED,

@@ -627,6 +627,7 @@ class Guest:
     listed: int = 0
     pods: Sequence[dict[str, Any]] = ()
     snapshots: Any = field(default_factory=lambda: SimpleNamespace(observe=lambda: None))
+    claims: dict[str, str] = field(default_factory=dict)
 
     @property
     def client(self) -> Guest:
@@ -634,6 +635,12 @@ class Guest:
 
     def observe(self) -> GuestState:
         return GuestState("reachable", nodes=self.nodes)
+
+    async def find(self, ref: Any) -> Any:
+        if self.error:
+            raise self.error
+        volume = self.claims.get(f"{ref.namespace}/{ref.name}")
+        return None if volume is None else {"metadata": {}, "spec": {"volumeName": volume} if volume else {}}
 
     async def list(self, kind: Any, *rest: Any, fields: str = "") -> list[Any]:
         if kind == POD:
@@ -834,6 +841,42 @@ def test_a_drained_node_waits_for_its_pods_but_for_those_that_belong_to_it_or_ha
         Pod("shop", "starting"),
         Pod("shop", "going", is_deleting=True),
     )
+
+
+def with_claims(pod: dict[str, Any], *claims: str, ephemeral: str = "") -> dict[str, Any]:
+    volumes: list[dict[str, Any]] = [
+        {"name": one, "persistentVolumeClaim": {"claimName": one}} for one in claims
+    ]
+    volumes += [{"name": ephemeral, "ephemeral": {"volumeClaimTemplate": {}}}] if ephemeral else []
+    pod["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {}}, *volumes]
+    return pod
+
+
+def staying_of(guest: Guest, presence: Any = "present") -> frozenset[str]:
+    (machine,) = observe(Harvester(presence=presence), deleted(pool="removed"), guest=guest).machines
+    return machine.staying
+
+
+def test_volumes_of_pods_that_belong_to_a_node_stay_attached_to_it_when_it_is_drained() -> None:
+    pods = (
+        with_claims(a_pod("agent", owner="DaemonSet"), "data", "unbound", "unknown", ephemeral="scratch"),
+        with_claims(a_pod("ended", owner="DaemonSet", phase="Failed"), "old"),
+        with_claims(a_pod("elsewhere", owner="DaemonSet", node="other"), "far"),
+        with_claims(a_pod("ended-web", phase="Succeeded"), "web"),
+    )
+    claims = {"shop/data": "pvc-1", "shop/agent-scratch": "pvc-2", "shop/unbound": ""}
+    claims |= {"shop/old": "pvc-3", "shop/far": "pvc-4", "shop/web": "pvc-5", "other/data": "pvc-6"}
+    guest = a_guest(attached={"pvc-1": NAME, "pvc-5": NAME}, pods=pods, claims=claims)
+
+    assert staying_of(guest) == {"pvc-1", "pvc-2"}
+
+
+def test_which_volumes_stay_is_not_asked_where_nothing_is_attached_or_the_vm_is_gone() -> None:
+    pods = (with_claims(a_pod("agent", owner="DaemonSet"), "data"),)
+
+    assert staying_of(a_guest(pods=pods, claims={"shop/data": "pvc-1"})) == frozenset()
+    attached = a_guest(attached={"pvc-1": NAME}, pods=pods, claims={"shop/data": "pvc-1"})
+    assert staying_of(attached, presence="missing") == frozenset()
 
 
 @pytest.mark.parametrize(

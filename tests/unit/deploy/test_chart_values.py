@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from windrow.core.formats.yaml import load
+from windrow.csi import names
 
 ROOT = Path(__file__).parents[3]
 CHARTS = ROOT / "deploy" / "charts"
@@ -27,6 +28,24 @@ def test_each_value_has_a_type(chart: str) -> None:
     schema = json.loads((CHARTS / chart / "values.schema.json").read_text())
 
     assert set(schema["properties"]) == set(values(chart))
+
+
+def test_classes_have_the_parameters_that_the_csi_driver_reads_and_those_of_its_side_cars() -> None:
+    schema = json.loads((CHARTS / "harvester-csi-driver" / "values.schema.json").read_text())
+    classes, snapshots = (
+        schema["properties"][key]["properties"]["parameters"] for key in ("storageClass", "snapshots")
+    )
+
+    assert set(classes["properties"]) == {names.HOST_STORAGE_CLASS, names.HOST_VOLUME_MODE}
+    assert tuple(classes["properties"][names.HOST_VOLUME_MODE]["enum"]) == names.HOST_VOLUME_MODES
+    assert set(snapshots["properties"]) == {names.SNAPSHOT_TYPE}
+    assert tuple(snapshots["properties"][names.SNAPSHOT_TYPE]["enum"]) == names.SNAPSHOT_TYPES
+    for parameters in (classes, snapshots):
+        assert parameters["additionalProperties"] is False
+        (pattern,) = parameters["patternProperties"]
+        for prefix in names.SIDECAR_PREFIXES:
+            assert re.search(pattern, f"{prefix}fstype")
+            assert not re.search(pattern, f"x{prefix}fstype")
 
 
 @EACH

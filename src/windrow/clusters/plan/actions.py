@@ -19,7 +19,7 @@ from windrow.clusters.api.endpoint import EndpointBalancer, Purpose
 from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, OrphanVm
-from windrow.clusters.sources.guest_volumes import VolumeClaim
+from windrow.clusters.sources.volumes.guest_volumes import VolumeClaim
 from windrow.clusters.state import MachineState
 from windrow.kubernetes.resources import ObjectRef
 

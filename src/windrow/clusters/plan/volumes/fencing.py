@@ -16,6 +16,9 @@ kube-controller-manager then deletes the pods and detaches the volumes at once.
 | runs                                      | our taint, NotReady | nothing yet                                      |
 | anything                                  | another's taint     | nothing: who set it removes it                   |
 
+A drain leaves the pods of DaemonSets, as `kubectl drain --ignore-daemonsets` does, and so their volumes stay attached. They are not
+waited for while the VM runs: the guest is shut down in order, then the machine is gone, the Node is tainted, and they are detached.
+
 A Node that is deleted takes the taint with it, and then its volumes are waited for again. So the Node of a machine that is
 gone is deleted only when nothing is attached to it any more, or after `FORCED_DETACH_TIMEOUT`.
 """
@@ -88,7 +91,12 @@ def _is_back(machine: MachineState) -> bool:
 
 def must_detach(machine: MachineState, state: ClusterState) -> bool:
     """Whether a machine that is being deleted, and was drained, has to keep its VM since volumes are attached to its Node."""
-    return machine.attached != () and state.is_drainable(machine)
+    return state.is_drainable(machine) and (machine.attached is None or bool(_to_detach(machine)))
+
+
+def _to_detach(machine: MachineState) -> list[str]:
+    """The volumes that a drain takes from the Node. Those of a DaemonSet's pods are none: the pods stay until the VM is off."""
+    return [volume for volume in machine.attached or () if volume not in machine.staying]
 
 
 def awaits_release(machine: MachineState, state: ClusterState) -> bool:
@@ -103,8 +111,8 @@ def awaits_release(machine: MachineState, state: ClusterState) -> bool:
 
 def describe_attached(machine: MachineState) -> str:
     """What is waited for: `PersistentVolume pvc-… and 2 more to be detached from Node n`."""
-    attached = machine.attached
-    if not attached:
+    attached = _to_detach(machine)
+    if machine.attached is None or not attached:
         return f"VolumeAttachments of Node {machine.node_name} to be listed"
     more = f" and {len(attached) - 1} more" if len(attached) > 1 else ""
     return f"PersistentVolume {attached[0]}{more} to be detached from Node {machine.node_name}"

@@ -25,7 +25,7 @@ from datetime import timedelta
 
 from windrow.clusters.api.names import SKIP_CLEANUP
 from windrow.clusters.plan.actions import DeleteVolumes, KeepClaims, KeepVolumes, PartialPlan, RecordVolumes
-from windrow.clusters.sources.guest_volumes import UNMARKED, VolumeClaim
+from windrow.clusters.sources.volumes.guest_volumes import UNMARKED, VolumeClaim
 from windrow.clusters.state import ClusterState, unreachable_reason
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
