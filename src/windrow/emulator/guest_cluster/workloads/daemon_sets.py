@@ -16,11 +16,10 @@ from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final, is_
 from windrow.emulator.guest_cluster.workloads.replica_counts import resolve_count
 from windrow.emulator.guest_cluster.workloads.revisions import (
     POD_REVISION,
-    execute_revision,
+    ensure_revisions,
     number_of,
-    plan_history,
-    plan_revision,
     pod_revision,
+    trim_history,
 )
 from windrow.emulator.guest_cluster.workloads.templates import (
     render_pod,
@@ -207,10 +206,7 @@ class DaemonSetController:
         daemon_set = context.informers[DAEMON_SET].get(key)
         if daemon_set is None or is_deleting(daemon_set) or not selector_matches_template(daemon_set):
             return
-        held = self._revisions.owned_by(daemon_set)
-        if step := plan_revision(daemon_set, DAEMON_SET, held, POD_REVISION):
-            await execute_revision(context, step)
-            held = self._revisions.owned_by(daemon_set)
+        held = await ensure_revisions(context, self._revisions, daemon_set, DAEMON_SET, POD_REVISION)
         if not held:
             return  # the namespace is gone
         latest: Raw = max(held, key=number_of)
@@ -222,8 +218,7 @@ class DaemonSetController:
         live = {f"{key[1]}-{hash}"} | {
             f"{key[1]}-{pod_revision(pod)}" for pods in after.pods.values() for pod in pods
         }
-        for one in plan_history(daemon_set, held, live):
-            await execute_revision(context, one)
+        await trim_history(context, daemon_set, held, live)
 
     async def _execute(self, daemon_set: Raw, latest: Raw, step: DaemonStep) -> None:
         match step:

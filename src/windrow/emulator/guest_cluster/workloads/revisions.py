@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from windrow.core.formats.fastjson import dumps, loads
-from windrow.emulator.guest_cluster.workloads.context import ControllerContext
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext, OwnerIndex
 from windrow.emulator.guest_cluster.workloads.templates import hash_template, template_of
 from windrow.kubernetes.objects import (
     Raw,
@@ -109,6 +109,24 @@ async def execute_revision(
             await context.update(CONTROLLER_REVISION, revision, lambda raw: raw.update(revision=number))
         case DeleteRevision(revision, _):
             await context.delete(CONTROLLER_REVISION, revision)
+
+
+async def ensure_revisions(
+    context: ControllerContext, revisions: OwnerIndex, owner: Raw, kind: ApiResource, label: str
+) -> list[Raw]:
+    """All revisions of the owner, with the one of its template as the latest; none where its namespace is gone. May be
+    repeated."""
+    held = revisions.owned_by(owner)
+    if step := plan_revision(owner, kind, held, label):
+        await execute_revision(context, step)
+        held = revisions.owned_by(owner)
+    return held
+
+
+async def trim_history(context: ControllerContext, owner: Raw, held: Sequence[Raw], live: set[str]) -> None:
+    """Delete the oldest revisions beyond the limit. May be repeated."""
+    for step in plan_history(owner, held, live):
+        await execute_revision(context, step)
 
 
 def pod_revision(pod: Mapping[str, object]) -> str:

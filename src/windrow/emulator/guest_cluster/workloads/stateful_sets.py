@@ -15,12 +15,11 @@ from windrow.emulator.guest_cluster.workloads.context import ControllerContext, 
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_final, is_ready
 from windrow.emulator.guest_cluster.workloads.revisions import (
     POD_REVISION,
-    execute_revision,
+    ensure_revisions,
     number_of,
-    plan_history,
-    plan_revision,
     pod_revision,
     revision_template,
+    trim_history,
 )
 from windrow.emulator.guest_cluster.workloads.templates import render_pod, selector_matches_template
 from windrow.emulator.kit.listers import Key, key_of
@@ -336,10 +335,7 @@ class StatefulSetController:
         stateful_set = context.informers[STATEFUL_SET].get(key)
         if stateful_set is None or is_deleting(stateful_set) or not selector_matches_template(stateful_set):
             return
-        held = self._revisions.owned_by(stateful_set)
-        if step := plan_revision(stateful_set, STATEFUL_SET, held, _REVISION_LABEL):
-            await execute_revision(context, step)
-            held = self._revisions.owned_by(stateful_set)
+        held = await ensure_revisions(context, self._revisions, stateful_set, STATEFUL_SET, _REVISION_LABEL)
         if not held:
             return  # the namespace is gone
         for action in plan_stateful_set(self._observe(stateful_set, held)):
@@ -347,8 +343,7 @@ class StatefulSetController:
         after = self._observe(stateful_set, held)
         await context.update_status(STATEFUL_SET, stateful_set, render_stateful_set_status(after))
         live = {name_of(after.current), name_of(after.update), *map(pod_revision, after.pods.values())}
-        for one in plan_history(stateful_set, held, live):
-            await execute_revision(context, one)
+        await trim_history(context, stateful_set, held, live)
 
     async def _execute(self, step: SetStep) -> None:
         context = self._context
