@@ -39,6 +39,7 @@ class Delays:
     )
     volume_snapshot: float = _delay(1.5, "Longhorn freezes, takes a snapshot and tells; our estimate")
     file_system: float = _delay(3.0, "a share manager's pod starts, or ends; our estimate")
+    replica_retry: float = _delay(30.0, "Longhorn places replicas again that had no room; our estimate")
     volume_expand: float = _delay(2.0, "the resizer, Longhorn's replicas and engine; our estimate")
     hotplug_attach: float = _delay(
         2.0, "a hot-plugged volume is attached to the host, and its attachment pod runs; our estimate"

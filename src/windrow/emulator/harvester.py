@@ -33,6 +33,7 @@ from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.host.hypervisor import Hypervisor, MachineFactory
 from windrow.emulator.host.images import IMPORT_OUTCOME, ImageController
 from windrow.emulator.host.keypairs import KeyPairController
+from windrow.emulator.host.longhorn_scheduling import ReplicaScheduler
 from windrow.emulator.host.maintenance import MaintenanceController
 from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
@@ -63,6 +64,7 @@ from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.kit.vm_readings import FINAL, claims_in_use, phase_of
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_ip_pool, render_preload
+from windrow.emulator.quantities import parse_quantity
 from windrow.emulator.release import Release
 from windrow.emulator.site import DEFAULT_VERSION
 from windrow.emulator.system import component_objects, deployment_status, render_storage_class, system_objects
@@ -346,7 +348,14 @@ class Harvester:
         self._file_systems = FileSystemController(
             client, self.listers, self.hosts, self.network.nfs, disks.disk, clock, delays
         )
-        claims = ClaimController(client, self.listers, clock, delays, disks.copy_disk, disks.delete_disk)
+        replicas = ReplicaScheduler(
+            {host.name: int(parse_quantity(host.storage)) for host in self._host_specs},
+            lambda: self.listers.overcommit().storage,
+            lambda host: self.hosts.health(host)[0].ready,
+        )
+        claims = ClaimController(
+            client, self.listers, clock, delays, disks.copy_disk, disks.delete_disk, replicas
+        )
         snapshots = SnapshotController(
             client, self.listers, clock, delays, disks.copy_disk, disks.delete_disk
         )
@@ -354,7 +363,7 @@ class Harvester:
             "vms": machines.reconcile,
             "instances": instances.reconcile,
             "claims": claims.reconcile,
-            "volumes": PersistentVolumeController(client, self.listers).reconcile,
+            "volumes": PersistentVolumeController(client, self.listers, replicas, clock, delays).reconcile,
             "snapshots": snapshots.reconcile,
             "remote_backups": RemoteBackupController(client, self.listers, clock, delays).reconcile,
             "remote_restores": RemoteRestoreController(client, self.listers, disks.copy_disk).reconcile,
@@ -410,6 +419,11 @@ class Harvester:
             volumes.add(key_of(volume))
             if is_shared(volume):
                 share_changed(name_of(volume))
+            bound = nested(volume, "spec", "claimRef", default={})
+            for key in self.listers.vmis_by_claim.get(
+                (bound.get("namespace", ""), bound.get("name", "")), ()
+            ):
+                instances.add(key)
             if nested(volume, "spec", "claimRef"):
                 return
             for key, claim in self.listers.claims.items():

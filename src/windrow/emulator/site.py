@@ -122,6 +122,9 @@ def _read_host(reader: _Reader, address: IPv4Address) -> HostSpec:
         zone=reader.take("zone", "", _matches(_LABEL_VALUE), "a label value"),
         cpu=reader.take("cpu", usual.cpu, _is_between(1, MAX_CPU), f"a whole number from 1 to {MAX_CPU}"),
         memory=str(reader.take("memory", usual.memory, _is_memory, "a quantity such as 128Gi, at least 1Gi")),
+        storage=str(
+            reader.take("storage", usual.storage, _is_storage, "a quantity such as 20Ti, at least 1Gi")
+        ),
         address=reader.take("address", str(address), _is_address, "an IPv4 address"),
         networks=tuple(
             reader.take("clusterNetworks", usual.networks, _are_names, "a list of names such as mgmt")
@@ -213,6 +216,13 @@ def _is_between(low: int, high: int) -> Callable[[Any], bool]:
 def _is_memory(value: Any) -> bool:
     try:
         return isinstance(value, str) and len(value) <= 20 and 1 << 30 <= parse_quantity(value) <= 1 << 50
+    except BadQuantity:
+        return False
+
+
+def _is_storage(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and len(value) <= 20 and 1 << 30 <= parse_quantity(value) <= 1 << 60
     except BadQuantity:
         return False
 

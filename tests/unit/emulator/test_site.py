@@ -27,6 +27,7 @@ def test_hosts_and_networks_are_read():
                     "name": "big",
                     "cpu": 64,
                     "memory": "512Gi",
+                    "storage": "4Ti",
                     "region": "eu",
                     "zone": "a",
                     "labels": {"gpu": "yes"},
@@ -51,6 +52,7 @@ def test_hosts_and_networks_are_read():
                 labels={"gpu": "yes"},
                 cpu_models=("Haswell-noTSX",),
                 devices={"nvidia.com/A2": 2},
+                storage="4Ti",
             ),
             HostSpec("small", address="10.0.0.7", networks=("mgmt", "storage")),
         ),
@@ -84,7 +86,15 @@ def test_all_faults_are_told_at_once_with_their_paths():
         {
             "host": [],
             "hosts": [
-                {"name": "A", "cpu": "many", "memory": "1Mi", "zone": "a b", "address": "::1", "colour": 1},
+                {
+                    "name": "A",
+                    "cpu": "many",
+                    "memory": "1Mi",
+                    "storage": "512Mi",
+                    "zone": "a b",
+                    "address": "::1",
+                    "colour": 1,
+                },
                 {
                     "cpu": 0,
                     "clusterNetworks": [],
@@ -107,7 +117,10 @@ def test_all_faults_are_told_at_once_with_their_paths():
         [
             "host",
             "hosts[2]",
-            *(f"hosts[0].{field}" for field in ("name", "zone", "cpu", "memory", "address", "colour")),
+            *(
+                f"hosts[0].{field}"
+                for field in ("name", "zone", "cpu", "memory", "storage", "address", "colour")
+            ),
             *(
                 f"hosts[1].{field}"
                 for field in ("name", "cpu", "clusterNetworks", "labels", "devices", "cpuModels")
@@ -154,7 +167,7 @@ TREES = st.recursive(
     lambda items: (
         st.lists(items, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["name", "cpu", "memory", "cidr", "labels", "vlan", "address"])
+            st.sampled_from(["name", "cpu", "memory", "storage", "cidr", "labels", "vlan", "address"])
             | st.text(max_size=4),
             items,
             max_size=4,

@@ -43,6 +43,7 @@ class HostSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     cpu_models: tuple[str, ...] = CPU_MODELS
     devices: Mapping[str, int] = field(default_factory=dict)  # GPUs and other devices, by resource name
+    storage: str = "20Ti"  # of the disk for volumes
 
 
 def default_hosts(count: int = 3, region: str = "eu-west") -> tuple[HostSpec, ...]:

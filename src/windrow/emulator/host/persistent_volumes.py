@@ -2,17 +2,21 @@
 
 The controller is keyed by the name of the volume. It stands for three programs: the hosts' attach-detach controller with
 their drivers (VolumeAttachments), the reclaimer (a volume whose claim is gone is deleted, or Released where its class says
-Retain), and Longhorn, whose `volumes.longhorn.io` say the same in its own words.
+Retain), and Longhorn, whose `volumes.longhorn.io` say the same in its own words. A volume for which no host has room is bound all
+the same, and cannot be attached.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import timedelta
 
 from windrow.emulator import kinds, names
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.longhorn_scheduling import SCHEDULING_ERROR, Placement, ReplicaScheduler
 from windrow.emulator.kit.client import AdminClient
-from windrow.emulator.kit.edits import remove_finalizer
+from windrow.emulator.kit.edits import annotate, remove_finalizer
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.kit.vm_readings import fixed_claims_of
 from windrow.emulator.quantities import quantity_or_zero
@@ -88,7 +92,7 @@ def render_longhorn_volume(volume: Raw, storage_class: Raw) -> Raw:
         LONGHORN_NAMESPACE,
         spec={
             "size": str(size_of(volume)),
-            "numberOfReplicas": int(parameters.get("numberOfReplicas") or 3),
+            "numberOfReplicas": replicas_of(parameters),
             "dataEngine": parameters.get("dataEngine") or "v1",
             "frontend": "blockdev",
             "accessMode": "rwx" if shared else "rwo",
@@ -107,11 +111,41 @@ def render_longhorn_volume(volume: Raw, storage_class: Raw) -> Raw:
     )
 
 
-def longhorn_state(hosts: list[str]) -> Raw:
+def longhorn_state(hosts: list[str], placed: Placement | None = None) -> Raw:
     """Attached where any host has it, else detached, of which Longhorn does not know whether it is healthy."""
     if hosts:
-        return {"state": "attached", "robustness": "healthy", "currentNodeID": hosts[0], "ownerID": hosts[0]}
+        robustness = "degraded" if placed is not None and placed.is_degraded else "healthy"
+        return {"state": "attached", "robustness": robustness, "currentNodeID": hosts[0], "ownerID": hosts[0]}
     return {"state": "detached", "robustness": "unknown", "currentNodeID": ""}
+
+
+def scheduled_condition(placed: Placement) -> Raw:
+    """Whether a host has a replica of the volume, in the status of Longhorn's own object."""
+    if not placed.problem:
+        return {"type": "Scheduled", "status": "True", "reason": "", "message": ""}
+    return {
+        "type": "Scheduled",
+        "status": "False",
+        "reason": "ReplicaSchedulingFailure",
+        "message": placed.problem,
+    }
+
+
+def replicas_of(parameters: Mapping[str, object] | None) -> int:
+    """How many replicas a class asks for."""
+    text = str((parameters or {}).get("numberOfReplicas") or "")
+    return int(text) if text.isdecimal() else 3
+
+
+def attach_problem(claim: Raw, listers: Listers) -> str:
+    """Why the volume of a claim cannot be attached to any host, as Longhorn's driver answers; ""."""
+    name = str(nested(claim, "spec", "volumeName", default=""))
+    if not annotations_of(listers.volumes.get(("", name), {"metadata": {}})).get(SCHEDULING_ERROR):
+        return ""
+    return (
+        f'AttachVolume.Attach failed for volume "{name}" : rpc error: code = Aborted desc = volume {name} is not ready for '
+        "workloads"
+    )
 
 
 def size_of(raw: Raw) -> int:
@@ -152,21 +186,32 @@ def _holds(claim: str, vmi: Raw) -> bool:
 class PersistentVolumeController:
     """The controller. Keys are those of the volumes."""
 
-    def __init__(self, client: AdminClient, listers: Listers) -> None:
+    def __init__(
+        self,
+        client: AdminClient,
+        listers: Listers,
+        replicas: ReplicaScheduler,
+        clock: ScaledClock,
+        delays: Delays,
+    ) -> None:
         self._client = client
         self._listers = listers
+        self._replicas = replicas
+        self._clock = clock
+        self._delays = delays
 
     async def reconcile(self, key: Key) -> timedelta | None:
         volume = self._listers.volumes.get(key)
         if volume is None:
+            self._replicas.release(key[1])
             return None
         claim = self._claim_of(volume)
         hosts = self._hosts_of(volume, claim)
         await self._attach(volume, hosts)
-        await self._sync_longhorn_volume(volume, hosts)
+        problem = await self._sync_longhorn_volume(volume, hosts)
         if claim is None and not hosts and not self._listers.attachments_by_volume.get(key):
             await self._reclaim(volume)
-        return None
+        return self._clock.after(self._delays.replica_retry) if problem else None
 
     def _claim_of(self, volume: Raw) -> Raw | None:
         """The claim that the volume is bound to; None for another one of its name."""
@@ -197,16 +242,24 @@ class PersistentVolumeController:
             ref = VOLUME_ATTACHMENT.ref(name)
             await self._client.mutate(ref, lambda raw: raw.update(status={"attached": True}), "status")
 
-    async def _sync_longhorn_volume(self, volume: Raw, hosts: list[str]) -> None:
+    async def _sync_longhorn_volume(self, volume: Raw, hosts: list[str]) -> str:
+        """Place the replicas, and write what became of them; why none is placed."""
         if nested(volume, "spec", "csi", "driver") != LONGHORN:
-            return
-        size = str(size_of(volume))
+            return ""
+        size = size_of(volume)
+        wanted = replicas_of(nested(volume, "spec", "csi", "volumeAttributes"))
+        placed = self._replicas.place(name_of(volume), size, wanted)
 
         def edit(raw: Raw) -> None:
-            raw["spec"]["size"] = size
-            raw["status"] = {**(raw.get("status") or {}), **longhorn_state(hosts)}
+            raw["spec"]["size"] = str(size)
+            state = {**longhorn_state(hosts, placed), "conditions": [scheduled_condition(placed)]}
+            raw["status"] = {**(raw.get("status") or {}), **state}
 
         await self._client.mutate(kinds.LONGHORN_VOLUME.ref(name_of(volume), LONGHORN_NAMESPACE), edit)
+        if annotations_of(volume).get(SCHEDULING_ERROR, "") != placed.problem:
+            mark = {SCHEDULING_ERROR: placed.problem or None}
+            await self._client.mutate(ref_of(kinds.PV, volume), lambda raw: annotate(raw, mark))
+        return placed.problem
 
     async def _reclaim(self, volume: Raw) -> None:
         if nested(volume, "spec", "claimRef") is None:
@@ -222,9 +275,16 @@ class PersistentVolumeController:
         await self._client.mutate(ref, remove_finalizer(PV_PROTECTION))
 
 
-async def create_volume(client: AdminClient, claim: Raw, storage_class: Raw) -> Raw:
-    """Make the volume of a claim, or find it. May be repeated."""
-    volume = await client.ensure(kinds.PV, render_volume(claim, storage_class))
+async def create_volume(
+    client: AdminClient, claim: Raw, storage_class: Raw, replicas: ReplicaScheduler
+) -> Raw:
+    """Make the volume of a claim, or find it: also one for which no host has room. May be repeated."""
+    made = render_volume(claim, storage_class)
+    if storage_class["provisioner"] == LONGHORN:
+        wanted = replicas_of(storage_class.get("parameters"))
+        if problem := replicas.place(name_of(made), size_of(made), wanted).problem:
+            annotate(made, {SCHEDULING_ERROR: problem})
+    volume = await client.ensure(kinds.PV, made)
     await client.mutate(ref_of(kinds.PV, volume), lambda raw: raw.update(status={"phase": "Bound"}), "status")
     if storage_class["provisioner"] == LONGHORN:
         await client.ensure(kinds.LONGHORN_VOLUME, render_longhorn_volume(volume, storage_class))

@@ -17,13 +17,23 @@ from zlib import crc32
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.guest_os.hardware import Disk
+from windrow.emulator.host.longhorn_scheduling import SCHEDULING_ERROR
 from windrow.emulator.host.nodes import HostController
 from windrow.emulator.host.persistent_volumes import LONGHORN, LONGHORN_NAMESPACE, size_of
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.kit.step_timers import StepTimers
 from windrow.emulator.storage.nfs import NfsExport, NfsServers
-from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, new_object, uid_of
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    nested,
+    new_object,
+    uid_of,
+)
 from windrow.kubernetes.resources import SERVICE, ObjectRef
 
 FIRST_ADDRESS = IPv4Address("10.53.200.10")
@@ -102,7 +112,7 @@ class FileSystemController:
 
     async def _enable(self, ref: ObjectRef, found: Raw, volume: Raw | None) -> timedelta | None:
         name = ref.name
-        if volume is None or not is_shared(volume):
+        if volume is None or not is_shared(volume) or SCHEDULING_ERROR in annotations_of(volume):
             return self._clock.after(self._delays.claim_retry)  # there is no share manager to start
         host = self._running_on.get(name, "")
         if host and not self._hosts.health(host)[0].ready:

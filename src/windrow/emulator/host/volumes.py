@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.longhorn_scheduling import ReplicaScheduler
 from windrow.emulator.host.persistent_volumes import claim_volume, create_volume, expand_volume
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.edits import annotate, remove_finalizer
@@ -98,6 +99,7 @@ class ClaimController:
         delays: Delays,
         copy_disk: Callable[[str, str], None],
         delete_disk: Callable[[str], None],
+        replicas: ReplicaScheduler,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -105,6 +107,7 @@ class ClaimController:
         self._listers = listers
         self._delays = delays
         self._delete_disk = delete_disk
+        self._replicas = replicas
         self._timers = StepTimers(clock)
 
     async def reconcile(self, key: Key) -> timedelta | None:
@@ -143,7 +146,7 @@ class ClaimController:
                 return due
             if source:
                 self._copy_disk(source, uid_of(claim))
-            name = name_of(await create_volume(self._client, claim, storage_class))
+            name = name_of(await create_volume(self._client, claim, storage_class, self._replicas))
         await self._client.mutate(ref, lambda raw: _name_volume(raw, name))
         await self._client.mutate(ref, _bind, "status")
         return None
@@ -179,9 +182,14 @@ class ClaimController:
             return None
         ref = ref_of(PVC, claim)
         await self._client.mutate(ref, _begin_resize, "status")
+        volume = str(nested(claim, "spec", "volumeName", default=""))
+        if problem := self._replicas.grow(volume, int(quantity_or_zero(wanted))):
+            self._timers.restart(uid_of(claim), "expand")
+            await self._client.mutate(ref, lambda raw: _fail_resize(raw, problem), "status")
+            return self._clock.after(self._delays.replica_retry)
         if due := self._timers.due(uid_of(claim), "expand", self._delays.volume_expand):
             return due
-        await expand_volume(self._client, nested(claim, "spec", "volumeName", default=""), wanted)
+        await expand_volume(self._client, volume, wanted)
         await self._client.mutate(ref, lambda raw: _end_resize(raw, wanted), "status")
         return None
 
@@ -208,6 +216,11 @@ def _bind(raw: Raw) -> None:
 
 def _begin_resize(raw: Raw) -> None:
     raw["status"].setdefault("conditions", [{"type": "Resizing", "status": "True"}])
+
+
+def _fail_resize(raw: Raw, problem: str) -> None:
+    failed = {"type": "ControllerResizeError", "status": "True", "message": problem}
+    raw["status"]["conditions"] = [{"type": "Resizing", "status": "True"}, failed]
 
 
 def _end_resize(raw: Raw, size: object) -> None:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.emulator import names
+from windrow.emulator.host.persistent_volumes import attach_problem
 from windrow.emulator.host.volumes import needs_consumer
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.vm_readings import is_hotpluggable
@@ -113,7 +114,9 @@ class HotplugPass:
             entry["phase"] = "AttachedToNode"  # with the name of the pod, once there is one
         match entry["phase"]:
             case "AttachedToNode" if nested(entry, "hotplugVolume", "attachPodName"):
-                if not self._is_early(name, "mount", delays.hotplug_mount):
+                if claim is not None and attach_problem(claim, self._context.listers):
+                    self._restart(name, "mount")  # its pod waits for the volume
+                elif not self._is_early(name, "mount", delays.hotplug_mount):
                     self._advance(entry, "MountedToPod")
             case "MountedToPod":
                 if not self._is_early(name, "ready", delays.hotplug_ready):

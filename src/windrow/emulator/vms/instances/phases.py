@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 
 from windrow.emulator import names
 from windrow.emulator.host.hypervisor import PowerSession
+from windrow.emulator.host.persistent_volumes import attach_problem
 from windrow.emulator.host.volumes import is_local, needs_consumer, waits_for_consumer
 from windrow.emulator.kit.edits import annotate, remove_finalizer
 from windrow.emulator.kit.vm_readings import fixed_claims_of, grace_of, host_devices_of, networks_of, phase_of
@@ -22,7 +23,7 @@ from windrow.emulator.vms.scheduler import find_host, list_devices
 from windrow.emulator.vms.status import set_phase
 from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
-from windrow.kubernetes.resources import PVC, ref_of
+from windrow.kubernetes.resources import POD, PVC, ref_of
 
 FIRST_POD_ADDRESS = IPv4Address("10.52.0.10")
 
@@ -116,6 +117,7 @@ async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -
         record.pod_is_bound = True
     if not context.hosts.has_power(record.host):
         return await handle_host_down(context, vmi, record)
+    await _report_attach_problems(context, vmi, record)
     if _is_container_creating(context, vmi):
         context.timers.restart(uid_of(vmi), "start")
         return None
@@ -134,11 +136,24 @@ async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -
 
 
 def _is_container_creating(context: InstanceContext, vmi: Raw) -> bool:
-    """ContainerCreating: the kubelet waits for a Secret, or multus for a network."""
+    """ContainerCreating: the kubelet waits for a Secret or a volume, or multus for a network."""
     namespace = namespace_of(vmi)
     lacks_secret = any((namespace, secret) not in context.listers.secrets for secret in list_secrets(vmi))
     nads = [nad for nad in networks_of(vmi["spec"], namespace).values() if nad]
+    if any(attach_problem(claim, context.listers) for claim in _claims(context, vmi)):
+        return True
     return lacks_secret or any(tuple(nad.split("/", 1)) not in context.listers.networks for nad in nads)
+
+
+async def _report_attach_problems(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> None:
+    """An event of the launcher pod for each of its volumes that cannot be attached."""
+    problems = [attach_problem(claim, context.listers) for claim in _claims(context, vmi)]
+    pod = await context.client.find(POD.ref(record.pod, namespace_of(vmi))) if any(problems) else None
+    for problem in filter(None, problems if pod is not None else ()):
+        assert pod is not None
+        await context.recorder.record(
+            pod, "FailedAttachVolume", problem, "attachdetach-controller", "Warning"
+        )
 
 
 def _claims(context: InstanceContext, vmi: Raw) -> list[Raw]:
