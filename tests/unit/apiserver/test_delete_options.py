@@ -193,3 +193,13 @@ async def test_only_pods_and_only_where_kubelets_run_have_a_grace_period(a_serve
     await graceful.local().create(CONFIG_MAP, {"metadata": {"name": "m"}, "data": {}}, "default")
     assert (await api_as(graceful)("DELETE", f"{MAPS}/m", dumps({"gracePeriodSeconds": 60}))).status == 200
     assert (await api_as(graceful)("GET", f"{MAPS}/m")).status == 404
+
+
+async def test_a_policy_that_there_is_not_is_refused_with_those_that_there_are(api: Api) -> None:
+    await made(api)
+    status, answer = await api.json("DELETE", f"{MAPS}/m", {"propagationPolicy": "Later"})
+
+    assert status == 422
+    assert answer["message"].endswith(
+        'Unsupported value: "Later": supported values: "Foreground", "Background", "Orphan", "nil"'
+    )

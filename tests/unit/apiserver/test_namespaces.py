@@ -151,3 +151,18 @@ async def test_at_the_start_every_namespace_is_reconciled(server: ApiServer) -> 
 
     assert ("team",) in list(await controller(server).list_keys())
     await controller(server).reconcile(("absent",))
+
+
+async def test_what_is_left_in_a_namespace_is_counted_by_its_kinds(server: ApiServer) -> None:
+    client = server.local()
+    await deleted(server, finalizers=["x.io/y"])
+    found = controller(server)
+    await found.reconcile(("team",))
+    assert told(await client.get(REF))[2] == "1 kinds of resources remain"
+
+    for kind, name in ((CONFIG_MAP, "n"), (SERVICE_ACCOUNT, "robot")):
+        key = f"/{kind.plural}/team/{name}"
+        raw = {"metadata": {"name": name, "namespace": "team", "uid": name, "finalizers": ["x.io/y"]}}
+        await server.store.commit(key, raw, None)
+    await found.reconcile(("team",))
+    assert told(await client.get(REF))[2] == "2 kinds of resources remain"

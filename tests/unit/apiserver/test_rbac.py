@@ -693,3 +693,11 @@ async def test_a_role_is_granted_by_who_holds_all_of_it(
         await creation
     else:
         assert "RBAC permissions not currently held" in await message(creation)
+
+
+async def test_the_default_bindings_are_whole_as_those_of_a_cluster(guarded: ApiServer) -> None:
+    await guarded.prepare()
+    for raw in await guarded.local().list(CLUSTER_ROLE_BINDING):
+        assert raw["roleRef"]["apiGroup"] == ROLE.group
+        for subject in raw["subjects"]:
+            assert subject.keys() == {"kind", "apiGroup", "name"}

@@ -274,3 +274,11 @@ def test_a_kubeconfig_of_an_earlier_release_stays_as_it_is() -> None:
     secret = read_secret_data({**raw, "data": older})
 
     assert read_published_server(secret, cluster, NOON) == "https://10.0.0.1:6443"
+
+
+@pytest.mark.parametrize(("address", "is_inside"), [("10.43.0.53", True), ("10.44.0.53", False)])
+def test_the_cluster_dns_is_an_address_of_the_services(address: str, is_inside: bool) -> None:
+    found = faults(a_raw_cluster(rke={"machineGlobalConfig": {"cluster-dns": address}}))
+
+    where = "spec.rkeConfig.machineGlobalConfig.cluster-dns"
+    assert found == ([] if is_inside else [(where, f"cluster-dns {address} is not in service-cidr")])

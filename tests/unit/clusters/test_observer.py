@@ -1221,3 +1221,41 @@ def test_the_credential_that_its_user_gives_a_guest_is_used_where_its_secret_all
     assert found.state == state
     assert ("credential Secret theirs/config" in found.because) == (state == "refused")
     assert found.credential is None or found.credential.kubeconfig == "text"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "problem"),
+    [
+        ([], ""),
+        ([{"type": "Ready", "status": "True", "message": "it serves"}], ""),
+        ([{"type": "Ready", "status": "False", "message": "no backend"}], "no backend"),
+        ([{"type": "Other", "status": "False", "message": "x"}], ""),
+    ],
+)
+def test_a_load_balancer_that_is_not_ready_says_why(conditions: list[Any], problem: str) -> None:
+    raw = a_balancer(servers=["s1", "s2"])
+    found = read_balancer({**raw, "status": {**raw["status"], "conditions": conditions}})
+
+    assert (found.problem, found.servers, found.address) == (problem, ("s1", "s2"), "10.0.0.100")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "has_begun"),
+    [
+        ({}, False),
+        ({"initServer": {"uid": "u-1"}}, True),
+        ({"initialized": True}, True),
+        ({"guestServiceAccount": {"namespace": "n", "serviceAccount": "s", "credential": "c"}}, True),
+        (an_endpoint(""), True),
+        ({"controlPlaneEndpoint": {"mode": "address", "host": "10.0.0.9"}}, False),
+    ],
+)
+def test_a_cluster_has_begun_when_anything_of_it_may_be_on_harvester(
+    recorded: dict[str, Any], has_begun: bool
+) -> None:
+    assert observe(with_balancer(None), is_new=True, status=recorded).has_begun is has_begun
+
+
+def test_a_machine_that_was_requested_is_something_of_its_cluster() -> None:
+    assert not observe(Harvester(), kept(driver_config=None), is_new=True).has_begun
+    assert observe(Harvester(), kept(), is_new=True).has_begun

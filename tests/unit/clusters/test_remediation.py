@@ -863,3 +863,7 @@ def test_changes_that_wait_count_machines_as_a_person_does():
         a_cluster(WORKERS), cluster.version, [replace(one, config_hash="a")], {"workers": "b"}
     )
     assert by_hash == "the configuration changed since 1 machine of pool workers was made"
+    # One that has the present one, or none recorded, and a pool whose configuration cannot be rendered, have no change.
+    for recorded, now in (("b", "b"), ("", "b"), ("a", "")):
+        same = [replace(one, config_hash=recorded)]
+        assert list(compare_machines(a_cluster(WORKERS), cluster.version, same, {"workers": now})) == []

@@ -68,10 +68,7 @@ class MemoryWatchStream:
             if self._ended is not None:
                 raise self._ended
             self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._waiter
         change = self._queue.popleft()
         self._queued_bytes -= change.size if change is not None else 0
         return change

@@ -240,7 +240,9 @@ def _read_endpoint(fields: Fields) -> tuple[str, str]:
     """Name and authority of `localClusterAuthEndpoint`; "" where it is not enabled."""
     name, authority = fields.text("fqdn"), fields.text("caCerts")
     found = _ENDPOINT.fullmatch(name)
-    if name and not (found and is_dns_subdomain(found[1]) and 0 < int(found[2] or 443) < 65536):
+    if name and not (
+        found and is_dns_subdomain(found[1]) and (found[2] is None or 0 < int(found[2]) < 65536)
+    ):
         fields.refuse("fqdn", f"is {abbreviate(name)}", "write a DNS name, with :port where that is not 443")
         return "", ""
     if authority and not authority.lstrip().startswith("-----BEGIN CERTIFICATE-----"):

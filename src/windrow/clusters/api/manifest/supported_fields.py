@@ -96,7 +96,7 @@ def is_set(value: Any) -> bool:
         return any(is_set(inner) for inner in value.values())
     if isinstance(value, list):
         return any(is_set(inner) for inner in value[:MAX_ITEMS])
-    return value not in (None, "", 0, False)
+    return value not in (None, "", False)  # nor 0, which is equal to False
 
 
 def _find_set(
