@@ -6,10 +6,12 @@ that is absent is a distribution that Windrow cannot bootstrap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from windrow.bootstrap import k3s, rke2
+from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.install.unit import Installer
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec
 from windrow.bootstrap.support_matrix.matrix import Numbers, SupportMatrix
@@ -20,10 +22,14 @@ class Distribution(Protocol):
 
     NAME: str
     LAYOUT: Layout
+    INSTALLER: Installer
 
     def render(self, spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> str:
         """The cloud-config document for one machine; without a `matrix` by that of this release of Windrow. Raises
         InvalidBootstrapSpec."""
+
+    def list_files(self, spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> Iterator[File]:
+        """The files of that document, in their order. Raises InvalidBootstrapSpec."""
 
     def scrub(self, document: str) -> str:
         """The document that remains once the machine has joined."""

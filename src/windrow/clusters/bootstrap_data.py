@@ -56,10 +56,11 @@ def build_bootstrap_spec(
     secrets: ClusterSecrets,
     credential: GuestCredential | None,
     node_ips: tuple[str, ...] = (),
+    version: str = "",
 ) -> BootstrapSpec:
-    """The bootstrap spec of this machine."""
+    """The bootstrap spec of this machine, at another `version` than its own where one is given."""
     return replace(
-        sample_bootstrap_spec(cluster, pool, machine.version),
+        sample_bootstrap_spec(cluster, pool, version or machine.version),
         hostname=machine.name,
         machine_uid=machine.uid,
         roles=machine.roles,

@@ -29,6 +29,7 @@ from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.execute.operations import OperationActions
+from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.orphans import MachineClaim, OrphanVm, ReportingVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
@@ -202,6 +203,7 @@ class ClusterController:
             MachineActions(self._context, machines, guests),
             AddressActions(api, self._addresses),
             EndpointActions(self._context, self._harvesters),
+            UpdateActions(self._context, guests),
             self._observer.read_lease,
             OperationActions(self._context, self._harvesters, guests, connect, self._snapshots),
         )
@@ -529,6 +531,7 @@ class ClusterController:
         connection = self._guest_clusters.open(
             self._group, state.cluster.uid, state.secrets, proxy, lambda: self.controller.queue.add(key)
         )
+        connection.updates.follow(any(machine.record.update is not None for machine in state.active))
         stopped = _stopped_urls(state)
         connection.set_endpoints([url for url in urls if url not in stopped] or urls)
         return connection

@@ -98,6 +98,7 @@ from windrow.clusters.state import (
     Node,
     Place,
 )
+from windrow.clusters.updates.observation import list_drained_for_update, with_updates
 from windrow.clusters.versions import compare_later_versions, compare_versions, list_problems
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
@@ -196,7 +197,9 @@ class Observer:
             state = self.addresses.with_unrecorded(await self._with_unrecorded(state), vms)
             if await self._has_lost_account(state):
                 state = replace(state, guest_credential=GuestCredentialState("lost"))
-        return await self._with_volumes(await self._with_pods(state))
+        return await self._with_volumes(
+            await with_updates(await self._with_pods(state), self._guests.find(state.cluster.uid))
+        )
 
     def _find_config_hashes(self, key: ObjectRef, cluster: Cluster, version: str) -> Mapping[str, str]:
         if cluster.deletion_timestamp is not None:
@@ -554,6 +557,7 @@ class Observer:
             for machine in state.deleting
             if (state.cluster.deletion_timestamp is None and state.is_drainable(machine))
         ]
+        draining += list_drained_for_update(state)
         if connection is None or not draining:
             return state
         pods = await asyncio.gather(

@@ -21,6 +21,7 @@ from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
+from windrow.clusters.updates.observed import ObservedJob
 from windrow.harvester.names import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
 from windrow.harvester.shutdown import Shutdown
@@ -60,6 +61,7 @@ class Node:
     labels: frozenset[str] = frozenset()  # their keys
     macvlan: MacvlanState = ""  # whether its kernel has the module
     applied_revision: str = ""
+    kubelet_version: str = ""
     etcd_removal_requested: bool = False
     etcd_removed: bool = False
     # Whether it has the taint out-of-service, since when (where that is said), and whether the manager has set it.
@@ -95,6 +97,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         labels=frozenset(labels),
         macvlan=read_macvlan(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
+        kubelet_version=text_at(raw, "status", "nodeInfo", "kubeletVersion"),
         etcd_removal_requested=any(annotations.get(layout.etcd_remove) == "true" for layout in LAYOUTS),
         etcd_removed=any(annotations.get(layout.etcd_removed) for layout in LAYOUTS),
         out_of_service=bool(shutdowns),
@@ -272,6 +275,9 @@ class MachineState:
     found_vm: OrphanVm | None = None
     addresses: tuple[IPAddress, ...] = ()  # claimed for it
     family: int = 4  # of IP, by which it is reached where it has addresses of both
+    # While it is changed in place: its Job in the guest, None where it is unknown, and static pods of another release.
+    update_job: ObservedJob | None = None
+    outdated_static_pods: tuple[str, ...] | None = None  # None: unknown
 
     @property
     def name(self) -> str:

@@ -28,6 +28,7 @@ from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
 from windrow.clusters.plan.unrecorded import MAX_NAMED, decide, describe_claims, describe_held
+from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import (
     INITIALIZING,
     STALLED,
@@ -36,6 +37,13 @@ from windrow.clusters.state import (
     MachineState,
     Node,
     unreachable_reason,
+)
+from windrow.clusters.updates.status import (
+    ROLLING_OUT,
+    UPDATING,
+    is_api_away_for_update,
+    rolling_out_condition,
+    with_updating,
 )
 from windrow.core.clock import format_time
 from windrow.harvester.names import MACVLAN_AVAILABLE
@@ -150,7 +158,7 @@ def _machine_conditions(
         made = set_condition(made, _macvlan_condition(machine.node), state.now)
     elif machine.node is not None:  # its label says nothing, or is gone
         made = [raw for raw in made if raw.get("type") != names.MACVLAN_AVAILABLE]
-    return made
+    return with_updating(made, machine, wait, state)
 
 
 def _macvlan_condition(node: Node) -> Condition:
@@ -178,7 +186,10 @@ def _machine_ready(
 def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> Wait | None:
     """What one machine waits for: another attempt, permission for a disruption, else what its diagnosis says."""
     name, diagnosis, failure = machine.name, plan.diagnoses[machine.name], failures.get(machine.name)
-    if diagnosis.phase == "Ready":
+    turn = None if machine.record.update is None or machine.is_deleting else plan.waits_by_machine.get(name)
+    if failure is None and turn is not None:
+        return turn
+    if diagnosis.phase == "Ready" and (failure is None or machine.record.update is None):
         return None
     if failure is not None:
         what = "another attempt" if machine.record.was_created else diagnosis.waiting_for
@@ -221,6 +232,8 @@ def _held_next_step(held: HeldDisruption) -> str:
         case "remove-member":
             last = held.because.startswith(HOLDS_ALL_DATA)
             return "the machine is deleted" if last else "its etcd member is removed"
+        case "update":
+            return "it is updated"
 
 
 def _render_wait(wait: Wait | None, before: Mapping[str, Any], state: ClusterState) -> dict[str, Any] | None:
@@ -248,6 +261,7 @@ _WARNING_CONDITIONS = (
     "EndpointReady",
     WATCHES_CURRENT,
     "UpToDate",
+    ROLLING_OUT,
 )
 
 
@@ -259,7 +273,11 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
     for condition in found:
         conditions = set_condition(conditions, condition, state.now)
     warnings = [str(problem) for problem in state.problems if problem.severity == "warning"]
-    warnings += [one.message for one in found if one.type in _WARNING_CONDITIONS and one.status == "False"]
+    warnings += [
+        one.message
+        for one in found
+        if one.type in _WARNING_CONDITIONS and one.status == "False" and one.message
+    ]
     return {
         "observedGeneration": state.cluster.generation,
         "ready": ready.status == "True",
@@ -363,7 +381,7 @@ def _wait_of_pools(state: ClusterState) -> Wait | None:
 
 def _wait_of_scale_down(plan: Plan) -> Wait | None:
     """That of a machine which is Ready and too many."""
-    held = next((held for held in plan.held if held.disruption.kind != "replace"), None)
+    held = next((held for held in plan.held if held.disruption.kind not in ("replace", "update")), None)
     return Wait(_held_wait(held), _held_next_step(held)) if held else None
 
 
@@ -408,6 +426,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             _watch_condition(state),
             _endpoint_condition(state),
             _versions_condition(state),
+            rolling_out_condition(state, plan.waits),
         ),
     )
     pending = _up_to_date_condition(state)
@@ -582,9 +601,11 @@ def _ready_condition(state: ClusterState, plan: Plan, wait: Wait | None) -> Cond
     if state.recorded.initialized and not state.guest.is_reachable:
         if state.credential_problems:
             return Condition("Ready", "Unknown", "InfrastructureUnreachable", sentence)
+        if is_api_away_for_update(state):
+            return Condition("Ready", "False", UPDATING, sentence)
         return Condition("Ready", "Unknown", "APIServerUnreachable", unreachable_reason(state.guest))
     if state.recorded.initialized and all_ready(state):
-        if any(held.disruption.kind != "replace" for held in plan.held):
+        if any(held.disruption.kind not in ("replace", "update") for held in plan.held):
             return Condition("Ready", "False", SCALING_DOWN, sentence)
         return Condition("Ready", "True", "MachinesReady", "every machine is Ready")
     return Condition("Ready", "False", "Degraded" if state.recorded.provisioned else "InProgress", sentence)
@@ -610,6 +631,8 @@ def _phase(state: ClusterState, plan: Plan, ready: Condition) -> str:
         return "Ready"
     if ready.reason == SCALING_DOWN:
         return SCALING_DOWN
+    if any(has_turn(machine) for machine in state.active):
+        return UPDATING
     if state.recorded.provisioned:
         return "Degraded"
     if state.recorded.initialized:

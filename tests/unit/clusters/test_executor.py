@@ -161,6 +161,7 @@ def on_a_site(
             machine_actions=MachineActions(context, infrastructure, unused),
             address_actions=unused,
             endpoint_actions=unused,
+            update_actions=unused,
             read_lease=lambda state: HELD if leases is None else next(leases),
             operations=unused,
         )

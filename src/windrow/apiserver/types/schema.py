@@ -246,9 +246,10 @@ def validate_update(schema: Schema, value: Any, old: Any) -> list[Cause]:
 
 
 def validate_immutable(schema: Schema, value: Any, old: Any, path: str = "") -> list[Cause]:
-    """The errors of values that have changed although their schema has the rule `self == oldSelf`.
+    """The errors of values that have changed although their schema has the rule `self == oldSelf`, and of fields that have come
+    or gone although it has `has(self.f) == has(oldSelf.f)`.
 
-    Of the CEL rules it is the one that is evaluated; `list_unevaluated_rules` names all others. As kube-apiserver does, a
+    Of the CEL rules these are evaluated; `list_unevaluated_rules` names all others. As kube-apiserver does, a
     value that is new or gone is not compared, nor one within a list.
     """
     causes: list[Cause] = []
@@ -257,6 +258,11 @@ def validate_immutable(schema: Schema, value: Any, old: Any, path: str = "") -> 
         text = rule.get("message") or f"failed rule: {rule['rule']}"
         causes.append(Cause(path, "FieldValueInvalid", f'Invalid value: "{_type_name(value)}": {text}'))
     if isinstance(value, dict) and isinstance(old, dict):
+        for rule in schema.get(VALIDATIONS) or ():
+            name = _find_lasting_field(rule)
+            if name and (name in value) != (name in old):
+                text = rule.get("message") or f"failed rule: {rule['rule']}"
+                causes.append(Cause(path, "FieldValueInvalid", f'Invalid value: "object": {text}'))
         for name, inner in value.items():
             if name in old and (known := property_schema(schema, name)):
                 causes += validate_immutable(known, inner, old[name], join_path(path, name))
@@ -268,7 +274,7 @@ def list_unevaluated_rules(schema: Schema, path: str = "", *, is_in_list: bool =
     found = [
         f"{join_path(path, VALIDATIONS)}[{index}].rule: {rule.get('rule')}"
         for index, rule in enumerate(schema.get(VALIDATIONS) or ())
-        if is_in_list or not _is_immutability(rule)
+        if is_in_list or not (_is_immutability(rule) or _find_lasting_field(rule))
     ]
     for name, inner in (schema.get("properties") or {}).items():
         found += list_unevaluated_rules(inner, join_path(path, name), is_in_list=is_in_list)
@@ -286,6 +292,17 @@ def _is_immutability(rule: Any) -> bool:
         and rule.get("rule") == "self == oldSelf"
         and not set(rule) - {"rule", "message"}
     )
+
+
+_LASTING = re.compile(r"has\(self\.(\w+)\) == has\(oldSelf\.\1\)")
+
+
+def _find_lasting_field(rule: Any) -> str:
+    """The field that by this rule neither comes nor goes; "" for another rule."""
+    if not isinstance(rule, Mapping) or set(rule) - {"rule", "message"}:
+        return ""
+    found = _LASTING.fullmatch(str(rule.get("rule")))
+    return found[1] if found else ""
 
 
 def _is_equal(schema: Schema, value: Any, old: Any) -> bool:

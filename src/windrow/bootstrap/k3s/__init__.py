@@ -45,6 +45,7 @@ from windrow.core.formats import yaml
 from windrow.core.formats.version import Version
 
 __all__ = [
+    "INSTALLER",
     "LAYOUT",
     "NAME",
     "check",
@@ -53,6 +54,7 @@ __all__ = [
     "find_cloud_provider",
     "find_harvester_charts",
     "list_contradictions",
+    "list_files",
     "render",
     "scrub",
 ]
@@ -97,7 +99,12 @@ def render(spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> str:
 
     Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
     """
-    return render_machine(spec, LAYOUT, "k3s<n>", list_contradictions, _list_files)
+    return render_machine(spec, LAYOUT, "k3s<n>", list_contradictions, list_files)
+
+
+def list_files(spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> Iterator[File]:
+    """The files of the document that `render` gives, in their order. Raises InvalidBootstrapSpec."""
+    return _list_files(spec)
 
 
 def render_config(spec: BootstrapSpec) -> dict[str, Any]:

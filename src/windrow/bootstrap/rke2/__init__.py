@@ -40,6 +40,7 @@ from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.version import Version
 
 __all__ = [
+    "INSTALLER",
     "LAYOUT",
     "NAME",
     "check",
@@ -48,6 +49,7 @@ __all__ = [
     "find_cloud_provider",
     "find_harvester_charts",
     "list_contradictions",
+    "list_files",
     "render",
     "scrub",
 ]
@@ -77,9 +79,12 @@ def render(spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> str:
 
     Raises InvalidBootstrapSpec for a machine that could never join, or whose keys contradict each other.
     """
-    return render_machine(
-        spec, LAYOUT, "rke2r<n>", list_contradictions, partial(_list_files, matrix=matrix or shipped_matrix())
-    )
+    return render_machine(spec, LAYOUT, "rke2r<n>", list_contradictions, partial(list_files, matrix=matrix))
+
+
+def list_files(spec: BootstrapSpec, matrix: SupportMatrix | None = None) -> Iterator[File]:
+    """The files of the document that `render` gives, in their order. Raises InvalidBootstrapSpec."""
+    return _list_files(spec, matrix or shipped_matrix())
 
 
 def render_config(spec: BootstrapSpec) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from windrow.clusters.api.endpoint import ControlPlaneEndpoint
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.operations.recorded import Operations
 from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.api.updates.strategy import UpgradeStrategy
 from windrow.machines.port import HARVESTER
 
 DEFAULT_VM_NAMESPACE = "default"
@@ -110,6 +111,9 @@ class Cluster:
     pools: tuple[Pool, ...] = ()
     remediation_disabled: bool = False
     keeps_volumes: bool = False  # on Harvester, when it is deleted
+    paused: bool = False  # spec.paused: no machine that exists is changed
+    upgrade_strategy: UpgradeStrategy = field(default_factory=UpgradeStrategy)
+    update_image: str = ""  # annotation windrow.io/update-image
     global_config: Mapping[str, Any] = field(default_factory=dict)
     selector_config: tuple[Mapping[str, Any], ...] = ()
     chart_values: Mapping[str, Any] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DEFAULT_VM_NAMESPACE, Cluster, Pool, machine_labels
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.updates.turn import MachineUpdate, read_machine_update
 from windrow.core.clock import parse_time
 from windrow.core.rng import Rng
 from windrow.harvester.names import CLUSTER_UID
@@ -75,6 +76,7 @@ class Machine(HasRoles):
     last_restart: datetime | None = None
     delete_first: bool = False
     replace_now: bool = False
+    retry_update: bool = False
     conditions: tuple[Mapping[str, Any], ...] = ()
     status: Mapping[str, Any] = field(default_factory=dict, repr=False)
     resource_version: str = field(default="", compare=False)
@@ -124,6 +126,11 @@ class Machine(HasRoles):
         """What its VM reported last, also while it reports none."""
         return tuple(map(str, self.status.get("addresses") or ()))
 
+    @property
+    def update(self) -> MachineUpdate | None:
+        """The change that is being carried out on it, or has failed on it; None while it has no turn."""
+        return read_machine_update(self.status)
+
     def find_condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)
 
@@ -154,6 +161,7 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         is_init_server=spec.get("initServer") is True,
         delete_first=names.DELETE_FIRST in annotations,
         replace_now=names.REPLACE_NOW in annotations,
+        retry_update=names.RETRY_UPDATE in annotations,
         resource_version=raw["metadata"].get("resourceVersion", ""),
         **_read_status(status),
     )

@@ -35,6 +35,11 @@ MACVLAN_AVAILABLE = "MacvlanAvailable"
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"
 
+# Ours, on a Cluster: the image of the Job that changes a machine in place, where the sandbox image is not to be used.
+UPDATE_IMAGE = "windrow.io/update-image"
+# Ours, on a Machine whose turn has failed: to be tried again.
+RETRY_UPDATE = "windrow.io/retry-update"
+
 # Ours, on a Secret: the namespaces whose Clusters may use it, with commas between; "*" allows all. Its own is always
 # allowed.
 ALLOWED_NAMESPACES = "windrow.io/allowed-namespaces"

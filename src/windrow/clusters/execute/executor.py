@@ -21,6 +21,7 @@ from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.execute.operations import OperationActions
+from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
@@ -57,6 +58,7 @@ class Executor:
         machine_actions: MachineActions,
         address_actions: AddressActions,
         endpoint_actions: EndpointActions,
+        update_actions: UpdateActions,
         read_lease: Callable[[ClusterState], ManagerLease],
         operations: OperationActions,
     ) -> None:
@@ -67,6 +69,7 @@ class Executor:
         self._on_addresses = address_actions
         self._on_endpoint = endpoint_actions
         self._operations = operations
+        self._on_update = update_actions
         self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
 
     async def execute(self, plan: Plan, state: ClusterState) -> dict[str, ActionFailure]:
@@ -213,6 +216,22 @@ class Executor:
                 await self._on_machine.remove_machine_finalizer(action, state)
             case do.OperationAction():
                 await self._operations.execute(action, state)
+            case do.RecordVersion():
+                await self._on_update.record_version(action, state)
+            case do.BeginUpdate():
+                await self._on_update.begin_update(action, state)
+            case do.MarkNode():
+                await self._on_update.mark_node(action, state)
+            case do.RecordUpdateStep():
+                await self._on_update.record_update_step(action, state)
+            case do.ApplyUpdate():
+                await self._on_update.apply_update(action, state)
+            case do.FinishUpdate():
+                await self._on_update.finish_update(action, state)
+            case do.FailUpdate():
+                await self._on_update.fail_update(action, state)
+            case do.DropUpdate():
+                await self._on_update.drop_update(action, state)
             case _:
                 assert_never(action)
 

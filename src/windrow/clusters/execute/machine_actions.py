@@ -205,6 +205,9 @@ class MachineActions:
         client = get_connection(self._guests, state).client
         for namespace, name in action.pods:
             ref = POD.ref(name, namespace)
+            if action.deletes:
+                await delete_if_exists(client, ref)
+                continue
             body = {
                 "apiVersion": "policy/v1",
                 "kind": "Eviction",

@@ -17,6 +17,7 @@ from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.endpoint import EndpointBalancer, Purpose
 from windrow.clusters.api.guest_volumes import GuestVolumes
+from windrow.clusters.api.updates.turn import MachineUpdate
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.sources.volumes.guest_volumes import VolumeClaim
@@ -439,9 +440,10 @@ class CordonNode(_MachineAction, reason="CordonNode", done="Cordoned Node {actio
 
 @dataclass(frozen=True)
 class EvictPods(_MachineAction, reason="EvictPods"):
-    """Evict pods from the Node, as their PodDisruptionBudgets allow."""
+    """Evict pods from the Node, as their PodDisruptionBudgets allow; or delete them, with no regard to these."""
 
     pods: tuple[tuple[str, str], ...]  # (namespace, name)
+    deletes: bool = False
 
 
 @dataclass(frozen=True)
@@ -489,6 +491,83 @@ class OperationAction(_Action, reason="Operation"):
     """A step of what a user asks for once, such as a snapshot; each of them is in `operations/actions.py`."""
 
 
+# -- changes in place ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BeginUpdate(
+    _MachineAction, reason="BeginUpdate", done="Began update of Machine {action.machine}", on_cluster=True
+):
+    """Record the change that is carried out on the machine, before anything is done."""
+
+    update: MachineUpdate
+
+
+@dataclass(frozen=True)
+class MarkNode(_MachineAction, reason="MarkNode"):
+    """Note on the Node that its files are about to change, so that it counts as up to date no more; cordon it where asked."""
+
+    node: str
+    cordons: bool
+
+
+@dataclass(frozen=True)
+class RecordUpdateStep(_MachineAction, reason="RecordUpdateStep"):
+    """Record the next step of the turn of the machine."""
+
+    update: MachineUpdate
+
+
+@dataclass(frozen=True)
+class ApplyUpdate(
+    _MachineAction, reason="ApplyUpdate", done="Created Job {action.job} for Machine {action.machine}"
+):
+    """Create the Job in the guest that writes the machine's files and restarts its service, with its Secret."""
+
+    job: str
+    node: str
+
+
+@dataclass(frozen=True)
+class FinishUpdate(
+    _MachineAction, reason="FinishUpdate", done="Updated Machine {action.machine}", on_cluster=True
+):
+    """Uncordon the Node, record what the machine runs now, and end its turn."""
+
+    node: str
+    uncordons: bool
+
+
+@dataclass(frozen=True)
+class FailUpdate(
+    _MachineAction,
+    reason="UpdateFailed",
+    done="Update of Machine {action.machine} failed",
+    event="Warning",
+    on_cluster=True,
+):
+    """Record that the turn of the machine has failed."""
+
+    update: MachineUpdate
+
+
+@dataclass(frozen=True)
+class DropUpdate(
+    _MachineAction, reason="DropUpdate", done="Dropped update of Machine {action.machine}", on_cluster=True
+):
+    """End the turn of a machine on which nothing was changed yet."""
+
+    node: str
+    uncordons: bool
+
+
+@dataclass(frozen=True)
+class RecordVersion(_Action, reason="RecordVersion", done="{cluster} runs {action.version}"):
+    """Record the version that all machines of the cluster run now."""
+
+    version: str
+
+
 ClusterAction = (
     AddFinalizer
     | CreateSecrets
@@ -522,6 +601,10 @@ ClusterAction = (
     | KeepVolumes
     | DeleteSecrets
     | RemoveFinalizer
+    | RecordVersion
+)
+UpdateAction = (
+    BeginUpdate | MarkNode | RecordUpdateStep | ApplyUpdate | FinishUpdate | FailUpdate | DropUpdate
 )
 MachineAction = (
     ClaimAddresses
@@ -540,6 +623,7 @@ MachineAction = (
     | DeleteNode
     | DeleteNodePassword
     | RemoveMachineFinalizer
+    | UpdateAction
 )
 Action = ClusterAction | MachineAction | OperationAction
 
@@ -573,7 +657,7 @@ class Wait:
     until: datetime | None = None
 
 
-DisruptionKind = Literal["replace", "scale-down", "remove-member"]
+DisruptionKind = Literal["replace", "scale-down", "remove-member", "update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,11 +666,12 @@ class Disruption:
 
     * `replace` — delete a machine that is unhealthy,
     * `scale-down` — delete a machine because fewer are wanted,
-    * `remove-member` — remove the etcd member of a machine that is being deleted.
+    * `remove-member` — remove the etcd member of a machine that is being deleted,
+    * `update` — begin the turn of a machine whose service is restarted.
     """
 
     kind: DisruptionKind
-    action: DeleteMachine | RemoveEtcdMember
+    action: DeleteMachine | RemoveEtcdMember | BeginUpdate
 
     @property
     def machine(self) -> str:
@@ -617,7 +702,7 @@ class PartialPlan:
     def wait(self, what: str, then: str, machine: str = "", until: datetime | None = None) -> None:
         self.waits.append(Wait(what, then, machine, until))
 
-    def propose(self, kind: DisruptionKind, action: DeleteMachine | RemoveEtcdMember) -> None:
+    def propose(self, kind: DisruptionKind, action: DeleteMachine | RemoveEtcdMember | BeginUpdate) -> None:
         self.disruptions.append(Disruption(kind, action))
 
     def add(self, other: PartialPlan) -> PartialPlan:

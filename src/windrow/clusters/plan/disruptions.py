@@ -13,9 +13,10 @@ from datetime import datetime
 
 from windrow.clusters.api.cluster import STARTUP_TIMEOUT, UNHEALTHY_TIMEOUT, Pool
 from windrow.clusters.api.names import REPLACE_NOW
-from windrow.clusters.plan.actions import Disruption, HeldDisruption
+from windrow.clusters.plan.actions import BeginUpdate, Disruption, HeldDisruption
 from windrow.clusters.plan.diagnosis import joinable_since, loss_hint
 from windrow.clusters.plan.unrecorded import may_have_unrecorded_etcd_member
+from windrow.clusters.plan.updates.gates import why_not_begin, why_not_removed
 from windrow.clusters.state import ClusterState, MachineState, once_per_state, unreachable_reason
 
 LAST_ETCD_MEMBER = "replacement skipped: last etcd member"
@@ -56,6 +57,7 @@ def admit(
         machine = by_name[disruption.machine]
         may_hold_data = machine.is_etcd and state.recorded.initialized
         gates = (*_ETCD_GATES, *_GATES) if may_hold_data else _GATES
+        gates = (_update,) if disruption.kind == "update" else gates
         reasons = (gate(disruption, machine, state, admitted) for gate in gates)
         reason: Reason = next((reason for reason in reasons if reason), "")
         if reason:
@@ -69,7 +71,7 @@ def admit(
 
 def _with_counted(disruption: Disruption, machine: MachineState, state: ClusterState) -> Disruption:
     """With the members that `_quorum` has counted, where one of them goes."""
-    if not state.is_etcd_member(machine):
+    if not state.is_etcd_member(machine) or isinstance(disruption.action, BeginUpdate):
         return disruption
     counted = tuple(member.name for member in state.etcd_members if state.is_healthy_etcd_member(member))
     return replace(disruption, action=replace(disruption.action, counted=counted))
@@ -77,7 +79,23 @@ def _with_counted(disruption: Disruption, machine: MachineState, state: ClusterS
 
 # A removal that has begun goes on before another begins; what is broken goes before what is merely too many. Of several
 # of one kind those come first whose replacement a user asks for.
-_ORDER = ("remove-member", "replace", "scale-down")
+_ORDER = ("remove-member", "replace", "scale-down", "update")
+
+
+def _update(disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted) -> str:
+    """A turn of a change in place comes after all that is broken or too many."""
+    by_name = state.machines_by_name
+    going = [one.machine for one in admitted.disruptions if one.kind != "update"]
+    if machine.record.is_server and any(by_name[name].record.is_server for name in going):
+        return f"one server at a time; {going[0]} is leaving"
+    return why_not_begin(machine, state, [one.machine for one in admitted.disruptions])
+
+
+def _during_update(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
+) -> str:
+    """What is wrong with a machine in its turn is not a reason to replace it, unless a user asks for that."""
+    return "" if machine.record.replace_now else why_not_removed(machine, state)
 
 
 def _last_etcd_member(
@@ -402,4 +420,4 @@ _ETCD_GATES: tuple[Gate, ...] = (
     _one_etcd_member_at_a_time,
     _majority_of_pools,
 )
-_GATES: tuple[Gate, ...] = (_quorum, _one_control_plane_at_a_time, _breaker)
+_GATES: tuple[Gate, ...] = (_during_update, _quorum, _one_control_plane_at_a_time, _breaker)

@@ -21,6 +21,7 @@ from windrow.clusters.plan.actions import (
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
 from windrow.clusters.plan.disruptions import admit
 from windrow.clusters.plan.operations import snapshots
+from windrow.clusters.plan.updates import turns
 from windrow.clusters.plan.volumes import fencing
 from windrow.clusters.state import ClusterState, ManagerLease
 from windrow.machines.port import Problem
@@ -64,6 +65,7 @@ def plan_cluster(state: ClusterState) -> Plan:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
         partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state))
         if bootstrap.is_prepared(state):
+            partial.add(turns.plan(state))  # first: of a machine in its turn that is what is waited for
             partial.add(bootstrap.plan(state)).add(pools.plan_remediation(state, diagnoses))
             partial.add(deletion.plan(state)).add(pools.plan(state))
         else:

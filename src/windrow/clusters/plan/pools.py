@@ -29,6 +29,7 @@ from windrow.clusters.plan.endpoint import (
 )
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
+from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.surplus import Progress, choose_machines_to_delete, find_progress
 
@@ -148,6 +149,8 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
             if (because := _why_never_created(machine, pool, state)) and not pool.paused:
                 partial.propose("replace", DeleteMachine(because, machine.name))
             continue
+        if has_turn(machine) and not machine.record.replace_now and diagnosis.health != "stopped":
+            continue  # its service restarts, and its API with it
         match diagnosis.health:
             case "healthy" if diagnosis.until is None:
                 continue

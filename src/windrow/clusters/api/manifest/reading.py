@@ -54,6 +54,7 @@ from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVE
 from windrow.clusters.api.operations.recorded import read_operations
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import read_recorded_status
+from windrow.clusters.api.updates.strategy import read_upgrade_strategy
 from windrow.core.formats.bounds import abbreviate
 from windrow.kubernetes.objects import (
     annotations_of,
@@ -161,6 +162,9 @@ def _read_cluster(
         pools=tuple(pools),
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
         keeps_volumes=annotations_of(raw).get(names.SKIP_CLEANUP) == "true",
+        paused=spec.flag("paused"),
+        upgrade_strategy=read_upgrade_strategy(rke),
+        update_image=annotations_of(raw).get(names.UPDATE_IMAGE, ""),
         global_config=global_config,
         selector_config=selectors,
         chart_values=rke.mapping("chartValues"),

@@ -121,6 +121,15 @@ def _find_set(
 _AGENTS = "it is for Rancher's own agents, which no machine has here"
 _NOT_YET = "this release does not act on it yet"
 _ROLLOUTS = "changes are not carried out on machines that exist yet, see the condition UpToDate"
+_DRAIN_OPTIONS = {
+    "deleteEmptyDirData": "pods with such data are evicted as all others are",
+    "force": "pods without a controller are evicted as all others are",
+    "gracePeriod": "each pod has its own",
+    "ignoreDaemonSets": "their pods always stay",
+    "postDrainHooks": "this release does not act on it yet",
+    "preDrainHooks": "this release does not act on it yet",
+    "skipWaitForDeleteTimeoutSeconds": "each pod is waited for until the timeout",
+}
 _BOOKKEEPING = "it is written by Rancher or Kubernetes, and not read here"
 
 _LIFE = "stories/test_cluster_life.py::test_bootstrap_of_three_servers_and_two_workers"
@@ -138,6 +147,9 @@ _GIVEN = "stories/test_cluster_life.py::test_what_a_manifest_gives_its_machines_
 _MODES = "unit/bootstrap/test_machine_files.py::test_a_file_has_its_own_mode_or_that_of_its_source_or_is_roots_alone"
 _HASHES = _SECRETS + "test_a_file_whose_content_has_another_hash_is_refused"
 _REGISTRY = "spec.rkeConfig.registries.configs.*"
+_STRATEGY = "spec.rkeConfig.upgradeStrategy"
+_UPDATES = "unit/clusters/test_update_turns.py::"
+_STRATEGY_TEST = "unit/clusters/test_upgrade_strategy.py::test_a_strategy_is_read_as_rancher_writes_it"
 
 _AT_START = "the service of the machine reads it when it starts"
 _BY_MANAGER = "the manager acts by it at once, and no machine has it"
@@ -168,6 +180,9 @@ _CLUSTER_CHANGES = {
         "none", "addresses that people and machines are told are chosen by it at once"
     ),
     "spec.rkeConfig.registries": OnChange("service restart", _AT_START),
+    "spec.rkeConfig.etcdSnapshotCreate": OnChange("none", "it is an order, carried out once"),
+    "spec.paused": OnChange("none", "it says whether machines are changed"),
+    "spec.rkeConfig.upgradeStrategy": OnChange("none", "it says how machines are changed"),
     f"{_POOL}.cloudCredentialSecretName": OnChange("new machines only", _AT_CREATION),
     f"{_POOL}.controlPlaneRole": OnChange("refused", _ROLES),
     f"{_POOL}.etcdRole": OnChange("refused", _ROLES),
@@ -231,6 +246,19 @@ CLUSTER_FIELDS = FieldTable(
         + "test_a_pool_has_its_own_limit_of_host_names_or_that_of_all",
         "spec.rkeConfig.networking.stackPreference": "stories/test_addresses.py::"
         "test_machines_nodes_and_kubeconfig_have_the_families_of_the_cluster",
+        "spec.paused": _UPDATES
+        + "test_nothing_begins_where_the_cluster_is_paused_or_the_version_is_not_to_be_had",
+        f"{_STRATEGY}.controlPlaneConcurrency": _STRATEGY_TEST,
+        f"{_STRATEGY}.workerConcurrency": _UPDATES
+        + "test_as_many_workers_begin_as_the_strategy_says_once_the_servers_are_done",
+        f"{_STRATEGY}.controlPlaneDrainOptions": _STRATEGY_TEST,
+        f"{_STRATEGY}.workerDrainOptions.enabled": _UPDATES + "test_pods_are_evicted_before_the_job",
+        f"{_STRATEGY}.workerDrainOptions.timeout": _UPDATES
+        + "test_pods_that_never_leave_stop_the_turn_unless_errors_are_ignored",
+        f"{_STRATEGY}.workerDrainOptions.ignoreErrors": _UPDATES
+        + "test_pods_that_never_leave_stop_the_turn_unless_errors_are_ignored",
+        f"{_STRATEGY}.workerDrainOptions.disableEviction": _UPDATES
+        + "test_pods_are_deleted_where_eviction_is_disabled",
         "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",
         _REGISTRY: _REGISTRY_FILE
         + "test_credentials_and_authorities_are_written_where_the_runtime_looks_for_them",
@@ -299,7 +327,11 @@ CLUSTER_FIELDS = FieldTable(
         "spec.rkeConfig.provisionGeneration": _NOT_YET,
         "spec.rkeConfig.rotateCertificates": _NOT_YET,
         "spec.rkeConfig.rotateEncryptionKeys": _NOT_YET,
-        "spec.rkeConfig.upgradeStrategy": _ROLLOUTS,
+        **{
+            f"spec.rkeConfig.upgradeStrategy.{options}.{name}": why
+            for options in ("controlPlaneDrainOptions", "workerDrainOptions")
+            for name, why in _DRAIN_OPTIONS.items()
+        },
         "spec.webhookDeploymentCustomization": "there is no Rancher webhook here",
     },
     usual={

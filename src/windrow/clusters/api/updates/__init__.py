@@ -1,0 +1,1 @@
+"""What is recorded of changes in place, and asked for."""

@@ -1,0 +1,127 @@
+"""`status.update` of a Machine: the change that is being carried out on it, recorded before anything is done.
+
+It is there while the machine has its turn, and stays where its turn failed. `id` is a digest of what is wanted, so that the
+name of the Job in the guest follows from the machine and the id, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from windrow.core.clock import format_time
+from windrow.kubernetes.objects import nested, time_of
+
+# In their order. "Drain": the Node is cordoned, and drained where that is asked for; "Apply": a Job writes the files on it
+# and restarts the service, and the Node shows what it runs then.
+UpdateStep = Literal["Drain", "Apply"]
+STEPS: tuple[UpdateStep, ...] = ("Drain", "Apply")
+SERVICE_RESTART, LIVE = "service restart", "live"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFailure:
+    """Why a turn has failed, with the step and, where a program said something, its last lines."""
+
+    step: str
+    message: str
+    hint: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUpdate:
+    """The turn of one machine. `attempt` counts those with the same `id`; `cordoned` says that the Node was schedulable
+    before, so that it is again afterwards."""
+
+    id: str
+    change: str
+    version: str
+    config_hash: str
+    step: str
+    since: datetime | None = None
+    step_since: datetime | None = None
+    job: str = ""
+    attempt: int = 1
+    cordoned: bool = False
+    failure: UpdateFailure | None = None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is carried out by a Job in the guest."""
+        return self.change in (SERVICE_RESTART, LIVE)
+
+
+def update_id(change: str, version: str, config_hash: str, more: str = "") -> str:
+    """The digest of what is wanted. `more` is what of it neither the version nor the configuration has."""
+    parts = (change, version, config_hash, more) if more else (change, version, config_hash)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def job_name(machine_uid: str, id: str, attempt: int) -> str:
+    """The name of the Job in the guest: repeatable, and another one for another attempt."""
+    digest = hashlib.sha256(f"{machine_uid}/{id}/{attempt}".encode()).hexdigest()
+    return f"windrow-update-{digest[:12]}"
+
+
+def read_machine_update(status: Mapping[str, Any]) -> MachineUpdate | None:
+    """What is recorded in a Machine's status."""
+    raw = status.get("update")
+    if not isinstance(raw, Mapping) or not raw.get("id"):
+        return None
+    return MachineUpdate(
+        id=str(raw["id"]),
+        change=str(raw.get("change") or ""),
+        version=str(raw.get("version") or ""),
+        config_hash=str(raw.get("configHash") or ""),
+        step=str(raw.get("step") or ""),
+        since=time_of(raw, "since"),
+        step_since=time_of(raw, "stepSince"),
+        job=str(raw.get("job") or ""),
+        attempt=int(raw.get("attempt") or 1),
+        cordoned=raw.get("cordoned") is True,
+        failure=_read_failure(raw.get("failure")),
+    )
+
+
+def _read_failure(raw: Any) -> UpdateFailure | None:
+    if not isinstance(raw, Mapping):
+        return None
+    return UpdateFailure(
+        nested(raw, "step", default=""),
+        nested(raw, "message", default=""),
+        nested(raw, "hint", default=""),
+        time_of(raw, "since"),
+    )
+
+
+def render_machine_update(update: MachineUpdate) -> dict[str, Any]:
+    """The whole value of `status.update`, for a merge patch: what is not set is removed."""
+    failure = update.failure
+    return {
+        "id": update.id,
+        "change": update.change,
+        "version": update.version,
+        "configHash": update.config_hash,
+        "step": update.step,
+        "since": _stamp(update.since),
+        "stepSince": _stamp(update.step_since),
+        "job": update.job or None,
+        "attempt": update.attempt,
+        "cordoned": update.cordoned,
+        "failure": None
+        if failure is None
+        else {
+            "step": failure.step,
+            "message": failure.message,
+            "hint": failure.hint or None,
+            "since": _stamp(failure.since),
+        },
+    }
+
+
+def _stamp(instant: datetime | None) -> str | None:
+    return None if instant is None else format_time(instant)

@@ -1,0 +1,193 @@
+"""Execution of changes in place. All may be repeated; none decides anything."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.install.update_job import (
+    NAMESPACE,
+    UpdateJob,
+    choose_image,
+    render_files_secret,
+    render_job,
+    require_fitting,
+)
+from windrow.bootstrap.node_config import merge_config
+from windrow.bootstrap.spec import BootstrapSpec
+from windrow.clusters.api import names
+from windrow.clusters.api.machine import Machine
+from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, render_machine_update
+from windrow.clusters.bootstrap_data import build_bootstrap_spec, find_distribution
+from windrow.clusters.bootstrap_secrets import resolve_secrets
+from windrow.clusters.context import (
+    ReconcileContext,
+    StalePlan,
+    get_connection,
+    get_machine,
+)
+from windrow.clusters.plan import actions as do
+from windrow.clusters.plan.addresses import list_node_ips
+from windrow.clusters.plan.updates.turns import mark_of
+from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
+from windrow.clusters.state import ClusterState, MachineState
+from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from windrow.kubernetes.objects import uid_of
+from windrow.kubernetes.resources import JOB, NODE, SECRET
+
+
+class UpdateActions:
+    """One method for each action of a turn."""
+
+    def __init__(self, context: ReconcileContext, guests: GuestClusterCache) -> None:
+        self._context, self._guests = context, guests
+
+    async def record_version(self, action: do.RecordVersion, state: ClusterState) -> None:
+        await self._context.patch_observed_cluster(state, {"version": action.version})
+
+    async def begin_update(self, action: do.BeginUpdate, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        await self._record(machine, action.update)
+        if machine.retry_update:
+            change = {"metadata": {"annotations": {names.RETRY_UPDATE: None}}}
+            self._context.machines.mutated(await self._context.api.patch(machine.ref, change))
+
+    async def _record(self, machine: Machine, update: MachineUpdate) -> None:
+        """By compare-and-swap: a turn is begun, and goes on, once."""
+        await self._context.patch_observed_machine(machine, {"update": render_machine_update(update)})
+
+    async def record_update_step(self, action: do.RecordUpdateStep, state: ClusterState) -> None:
+        await self._record(get_machine(action.machine, state).record, action.update)
+
+    async def mark_node(self, action: do.MarkNode, state: ClusterState) -> None:
+        update = self._update_of(action.machine, state)
+        change: dict[str, Any] = {"metadata": {"annotations": {names.APPLIED_REVISION: mark_of(update)}}}
+        if action.cordons:
+            change["spec"] = {"unschedulable": True}
+        await get_connection(self._guests, state).patch_node(action.node, change)
+
+    def _update_of(self, name: str, state: ClusterState) -> MachineUpdate:
+        """Raises StalePlan."""
+        update = get_machine(name, state).record.update
+        if update is None:
+            raise StalePlan
+        return update
+
+    # -- the Job ---------------------------------------------------------------------------------------------------
+
+    async def apply_update(self, action: do.ApplyUpdate, state: ClusterState) -> None:
+        """The Job first, so that its Secret has an owner from the start; its pod waits for that. Raises InvalidBootstrapSpec."""
+        found, connection = get_machine(action.machine, state), get_connection(self._guests, state)
+        job = await self._render_job(found, action, connection, state)
+        require_fitting(job)
+        try:
+            raw = await connection.client.create(JOB, render_job(job))
+        except AlreadyExists:  # by an attempt whose answer was lost, or before a restart
+            raw = await connection.client.get(JOB.ref(job.name, NAMESPACE))
+        with suppress(AlreadyExists):  # it is the same, but for what was edited since
+            await connection.client.create(SECRET, render_files_secret(job, raw))
+        connection.updates.created(raw)
+
+    async def _render_job(
+        self, found: MachineState, action: do.ApplyUpdate, connection: GuestConnection, state: ClusterState
+    ) -> UpdateJob:
+        update, machine = self._update_of(action.machine, state), found.record
+        spec = await self._build_spec(found, update.version, state)
+        distribution = find_distribution(update.version)
+        node = await connection.client.find(NODE.ref(action.node))
+        if node is None:
+            raise StalePlan
+        registry = str(merge_config(spec).get("system-default-registry") or "")
+        server, agent = distribution.INSTALLER.services
+        return UpdateJob(
+            name=action.job,
+            node=action.node,
+            machine_uid=machine.uid,
+            version=update.version,
+            service=server if spec.is_server else agent,
+            installer=distribution.INSTALLER,
+            files=_list_changeable(list(distribution.list_files(spec, self._context.matrix)), spec),
+            applied_directory=distribution.LAYOUT.manifests_directory(spec),
+            restarts=update.change == SERVICE_RESTART,
+            image=choose_image(node, registry, state.cluster.update_image),
+        )
+
+    async def _build_spec(self, found: MachineState, version: str, state: ClusterState) -> BootstrapSpec:
+        machine, pool = found.record, state.cluster.find_pool(found.pool)
+        if pool is None or state.secrets is None:
+            raise StalePlan
+        cluster = await resolve_secrets(self._context.api.find, state.cluster, self._context.require_consent)
+        return build_bootstrap_spec(
+            cluster,
+            pool,
+            machine,
+            state.secrets,
+            state.guest_credential.credential,
+            list_node_ips(found, state.cluster),
+            version=version,
+        )
+
+    # -- the end of a turn -----------------------------------------------------------------------------------------
+
+    async def finish_update(self, action: do.FinishUpdate, state: ClusterState) -> None:
+        """First the Node says that it is done, which a restart finds; the turn ends last."""
+        update, machine = self._update_of(action.machine, state), get_machine(action.machine, state).record
+        await self._release_node(action.node, update.config_hash or "unknown", action.uncordons, state)
+        await self._record_present(machine, update)
+        await self._delete_job(update.job, state)
+        await self._end(machine)
+
+    async def _release_node(self, node: str, revision: str, uncordons: bool, state: ClusterState) -> None:
+        change: dict[str, Any] = {"metadata": {"annotations": {names.APPLIED_REVISION: revision}}}
+        if uncordons:
+            change["spec"] = {"unschedulable": None}
+        await get_connection(self._guests, state).patch_node(node, change)
+
+    async def _record_present(self, machine: Machine, update: MachineUpdate) -> None:
+        """As what the machine runs from now on. Raises StalePlan where it was changed meanwhile."""
+        spec = {"version": update.version, "configHash": update.config_hash}
+        change = {"metadata": {"resourceVersion": machine.resource_version}, "spec": spec}
+        try:
+            self._context.machines.mutated(await self._context.api.patch(machine.ref, change))
+        except (Conflict, NotFound) as error:
+            await self._context.refresh_machine(machine.ref)
+            raise StalePlan from error
+
+    async def _delete_job(self, job: str, state: ClusterState) -> None:
+        """With its Secret, which nothing else would delete where the guest collects no garbage."""
+        connection = get_connection(self._guests, state)
+        for kind in (SECRET, JOB):
+            ref = kind.ref(job, NAMESPACE)
+            raw = await connection.client.find(ref)
+            if raw is None:
+                continue
+            try:
+                await connection.client.delete(ref, "Background", uid=uid_of(raw))
+            except (NotFound, Conflict):
+                continue
+
+    async def _end(self, machine: Machine) -> None:
+        await self._context.patch_machine_status(machine, {"update": None})
+
+    async def fail_update(self, action: do.FailUpdate, state: ClusterState) -> None:
+        """The Node takes workloads again where it is Ready, since it runs what it ran or what was asked for."""
+        found = get_machine(action.machine, state)
+        update, node = action.update, found.node
+        if update.cordoned and node is not None and node.ready and state.guest.is_reachable:
+            change = {"spec": {"unschedulable": None}}
+            await get_connection(self._guests, state).patch_node(node.name, change)
+        await self._record(found.record, update)
+
+    async def drop_update(self, action: do.DropUpdate, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        update = self._update_of(action.machine, state)
+        await self._release_node(action.node, machine.config_hash or "unknown", action.uncordons, state)
+        await self._delete_job(update.job, state)
+        await self._end(machine)
+
+
+def _list_changeable(files: list[File], spec: BootstrapSpec) -> list[File]:
+    """Without the authorities of the init server, which are its own since it has started."""
+    directory = find_distribution(spec.version).LAYOUT.tls_directory(spec)
+    return [file for file in files if not file.path.startswith(f"{directory}/")]

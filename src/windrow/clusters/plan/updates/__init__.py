@@ -1,0 +1,1 @@
+"""Changes in place: turns of machines, and when they may begin."""

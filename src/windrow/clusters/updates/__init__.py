@@ -1,0 +1,1 @@
+"""Changes in place as the guest shows them, and as statuses say them."""

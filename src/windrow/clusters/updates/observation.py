@@ -1,0 +1,47 @@
+"""Observation of machines that are changed in place: their Jobs, and what else the guest says of their turns."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from windrow.clusters.plan.updates.turns import must_drain
+from windrow.clusters.sources.guest_api import GuestConnection
+from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.updates.observed import list_outdated_static_pods
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import POD
+
+
+def list_drained_for_update(state: ClusterState) -> list[MachineState]:
+    """The machines whose pods are evicted before their service is restarted."""
+    if state.cluster.deletion_timestamp is not None or not state.guest.is_reachable:
+        return []
+    in_turn = ((machine, machine.record.update) for machine in state.active)
+    return [machine for machine, update in in_turn if update and must_drain(machine, update, state)]
+
+
+async def with_updates(state: ClusterState, connection: GuestConnection | None) -> ClusterState:
+    """The Jobs of machines that are changed in place, and, once one has succeeded, the static pods of its Node."""
+    if connection is None or not any(machine.record.update is not None for machine in state.active):
+        return state
+    found = await asyncio.gather(*(_with_update(one, connection, state) for one in state.machines))
+    return replace(state, machines=tuple(found))
+
+
+async def _with_update(
+    machine: MachineState, connection: GuestConnection, state: ClusterState
+) -> MachineState:
+    update = machine.record.update
+    if update is None or update.step != "Apply":
+        return machine
+    machine = replace(machine, update_job=connection.updates.observe(update.job))
+    job, node = machine.update_job, machine.node
+    is_over = job is not None and job.state == "succeeded" and node is not None and node.ready
+    if not (is_over and machine.record.is_control_plane and state.guest.is_reachable):
+        return machine
+    try:
+        pods = await connection.client.list(POD, "kube-system", fields=f"spec.nodeName={machine.node_name}")
+    except KubeError:
+        return machine
+    return replace(machine, outdated_static_pods=list_outdated_static_pods(pods, update.version))

@@ -1,0 +1,267 @@
+"""The Job that changes a machine in place: the objects, and the script as a real shell runs it."""
+
+from __future__ import annotations
+
+import subprocess
+from base64 import b64decode
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from windrow.bootstrap import k3s, rke2
+from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.install.unit import STATE
+from windrow.bootstrap.install.update_job import (
+    MAX_SECRET,
+    PENDING,
+    WORKSPACE,
+    UpdateJob,
+    choose_image,
+    render_files_secret,
+    render_job,
+    render_script,
+    require_fitting,
+)
+from windrow.bootstrap.spec import InvalidBootstrapSpec
+
+OLD, NEW = "v1.34.7+rke2r1", "v1.35.4+rke2r1"
+SECRET_TEXT = "token: very-secret"
+
+
+def a_job(*files: File, **rest: object) -> UpdateJob:
+    job = UpdateJob(
+        name="windrow-update-1",
+        node="prod-workers-1",
+        machine_uid="uid-1",
+        version=NEW,
+        service="rke2-agent.service",
+        installer=rke2.INSTALLER,
+        files=files,
+        applied_directory="/var/lib/rancher/rke2/server/manifests/rancher",
+    )
+    return replace(job, **rest)  # type: ignore[arg-type]
+
+
+# -- objects -----------------------------------------------------------------------------------------------------
+
+
+def test_the_pod_is_bound_to_its_node_by_name_and_tolerates_everything() -> None:
+    pod = render_job(a_job())["spec"]["template"]["spec"]
+
+    assert pod["nodeName"] == "prod-workers-1"
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["hostPID"] is True
+    assert pod["restartPolicy"] == "Never"
+
+
+def test_the_container_has_the_shell_of_the_machine() -> None:
+    pod = render_job(a_job())["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {mounted[name]: path for name, path in paths.items()} == {
+        "/host": "/",
+        "/usr": "/usr",
+        "/bin": "/bin",
+        "/lib": "/lib",
+        "/lib64": "/lib64",
+    }
+    assert container["securityContext"]["privileged"] is True
+
+
+def test_what_is_secret_is_in_the_secret_alone_which_goes_with_the_job() -> None:
+    job = a_job(File("/etc/a", SECRET_TEXT))
+    owner = {**render_job(job), "metadata": {"name": job.name, "uid": "job-uid"}}
+
+    secret = render_files_secret(job, owner)
+
+    assert SECRET_TEXT not in str(render_job(job))
+    assert b64decode(secret["data"]["file-000"]).decode() == SECRET_TEXT
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
+
+
+def test_files_that_fit_into_no_secret_are_refused() -> None:
+    require_fitting(a_job(File("/etc/a", "x" * MAX_SECRET)))
+
+    with pytest.raises(InvalidBootstrapSpec, match=f"have {MAX_SECRET + 1} bytes together"):
+        require_fitting(a_job(File("/etc/a", "x" * MAX_SECRET), File("/etc/b", "y")))
+
+
+@pytest.mark.parametrize(
+    ("names", "registry", "given", "chosen"),
+    [
+        ([], "", "", "rancher/mirrored-pause:3.6"),
+        ([], "registry.site", "", "registry.site/rancher/mirrored-pause:3.6"),
+        (["docker.io/rancher/mirrored-pause@sha256:1", "docker.io/rancher/mirrored-pause:3.9"], "r", "", ""),
+        (["registry.k8s.io/pause:3.10"], "", "", "registry.k8s.io/pause:3.10"),
+        (["site/unpause:1"], "", "", "rancher/mirrored-pause:3.6"),
+        (["registry.k8s.io/pause:3.10"], "", "site/tools:1", "site/tools:1"),
+    ],
+)
+def test_the_image_is_the_users_or_the_sandbox_image_that_the_node_has_or_that_of_the_distribution(
+    names: list[str], registry: str, given: str, chosen: str
+) -> None:
+    node = {"status": {"images": [{"names": ["site/app:2"]}, {"names": names}]}}
+
+    assert choose_image(node, registry, given) == (chosen or names[1])
+
+
+# -- the script, as a shell runs it ------------------------------------------------------------------------------
+
+
+@dataclass
+class Host:
+    """A machine in a folder: systemctl notes what it is told, and installs what the environment file names."""
+
+    root: Path
+    installs: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("bin", "run", "state", "etc"):
+            (self.root / name).mkdir()
+        self.write_installed(OLD)
+        environment = self.root / "etc/rke2.env"
+        install = f"sed -n s/^INSTALL_RKE2_VERSION=//p {environment} > {self.root}/state/installed"
+        self.program(
+            "systemctl",
+            f"""echo "$@" >> {self.root}/log
+case "$1 $2" in
+  "show -p") cat {self.root}/failures 2>/dev/null || true;;
+  "restart --no-block") {install if self.installs else f"echo 3 > {self.root}/failures"};;
+esac""",
+        )
+        self.program("journalctl", "echo curl: 404")
+        self.program("sleep", "true")
+
+    def program(self, name: str, script: str) -> None:
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def write_installed(self, version: str) -> None:
+        (self.root / "state/installed").write_text(f"{version}\n")
+
+    def path(self, name: str) -> str:
+        return str(self.root / "etc" / name)
+
+    def files(self, version: str, config: str = "a: 1") -> list[File]:
+        return [
+            File(rke2.INSTALLER.environment_file, f"INSTALL_RKE2_VERSION={version}\n", "0644"),
+            File(self.path("conf/50.yaml"), config),
+        ]
+
+    def run(self, job: UpdateJob) -> subprocess.CompletedProcess[str]:
+        work = self.root / "run/w"
+        work.mkdir(exist_ok=True)
+        for number, file in enumerate(job.files):
+            (work / f"file-{number:03}").write_text(file.content)
+        script = render_script(job)
+        for path, own in ((WORKSPACE, work), (STATE, self.root / "state/installed")):
+            script = script.replace(path, str(own))
+        script = script.replace(PENDING, str(self.root / "state/pending"))
+        script = script.replace("mkdir -p /var/lib/windrow\n", "")
+        script = script.replace(rke2.INSTALLER.environment_file, self.path("rke2.env"))
+        environment = {"PATH": f"{self.root}/bin:/usr/bin:/bin"}
+        return subprocess.run(
+            ["/bin/sh", "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+
+    def told(self) -> list[str]:
+        log = self.root / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return [line for line in lines if line.startswith("restart")]
+
+
+def the_job(host: Host, *files: File, **rest: object) -> UpdateJob:
+    installer = replace(rke2.INSTALLER)
+    return a_job(*files, installer=installer, applied_directory=host.path("manifests"), **rest)
+
+
+INSTALL = "restart --no-block windrow-install.service"
+RESTART = "restart rke2-agent.service"
+
+
+def test_files_that_are_as_they_should_be_restart_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.run(the_job(host, *host.files(OLD), version=OLD))
+    host.told()
+
+    assert host.run(the_job(host, *host.files(OLD), version=OLD)).returncode == 0
+    assert host.told() == []
+
+
+def test_another_configuration_restarts_the_service_once(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+
+    assert host.run(the_job(host, *host.files(OLD, "a: 2"), version=OLD)).returncode == 0
+
+    assert host.told() == [RESTART]
+    assert Path(host.path("conf/50.yaml")).read_text() == "a: 2"
+    assert Path(host.path("conf/50.yaml")).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_script_that_was_cut_off_before_the_restart_restarts_the_next_time(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.run(the_job(host, *host.files(OLD, "a: 2"), version=OLD))
+    host.told()
+    (tmp_path / "state/pending").touch()  # the files are written, the service was not restarted
+
+    host.run(the_job(host, *host.files(OLD, "a: 2"), version=OLD))
+
+    assert host.told() == [RESTART]
+
+
+def test_manifests_which_the_server_applies_by_itself_restart_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+
+    host.run(the_job(host, File(host.path("manifests/addons.yaml"), "kind: ConfigMap"), version=OLD))
+
+    assert host.told() == []
+    assert Path(host.path("manifests/addons.yaml")).exists()
+
+
+def test_another_version_is_installed_by_the_unit_which_restarts_the_service(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+
+    assert host.run(the_job(host, *host.files(NEW))).returncode == 0
+
+    assert host.told() == [INSTALL]
+    assert (tmp_path / "state/installed").read_text().strip() == NEW
+
+
+def test_a_version_that_cannot_be_installed_is_put_back_and_said_with_the_last_lines(tmp_path: Path) -> None:
+    host = Host(tmp_path, installs=False)
+    Path(host.path("rke2.env")).write_text(f"INSTALL_RKE2_VERSION={OLD}\n")
+
+    done = host.run(the_job(host, *host.files(NEW)))
+
+    assert done.returncode == 1
+    assert "curl: 404" in done.stdout
+    assert f"{NEW} was not installed; {OLD} runs on" in done.stderr
+    assert Path(host.path("rke2.env")).read_text() == f"INSTALL_RKE2_VERSION={OLD}\n"
+    assert host.told() == [INSTALL, INSTALL]
+
+
+def test_without_restarts_files_are_written_and_no_service_is_touched(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+
+    host.run(the_job(host, *host.files(NEW, "a: 3"), restarts=False))
+
+    assert host.told() == []
+    assert Path(host.path("conf/50.yaml")).read_text() == "a: 3"
+
+
+@pytest.mark.parametrize("distribution", [rke2, k3s])
+def test_the_version_is_named_as_the_distribution_writes_it(distribution: object) -> None:
+    script = render_script(a_job(installer=distribution.INSTALLER))  # type: ignore[attr-defined]
+
+    assert f'if [ "$installed" != {NEW} ]' in script
+    assert distribution.INSTALLER.environment_file in script  # type: ignore[attr-defined]

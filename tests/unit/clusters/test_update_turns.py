@@ -1,0 +1,554 @@
+"""Turns of changes in place: which begin, which step is next, and what stops them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.clusters.builders import (
+    ALL_ROLES,
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    condition,
+    held,
+    look,
+    minutes,
+    of_kind,
+    planned,
+    record_of,
+    silent,
+    some,
+    subjects,
+    unready,
+)
+
+from windrow.bootstrap.spec import Role
+from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.updates.strategy import Concurrency, DrainOptions, UpgradeStrategy
+from windrow.clusters.api.updates.turn import (
+    SERVICE_RESTART,
+    MachineUpdate,
+    UpdateFailure,
+    job_name,
+    read_machine_update,
+    render_machine_update,
+    update_id,
+)
+from windrow.clusters.plan.actions import (
+    ApplyUpdate,
+    BeginUpdate,
+    DeleteMachine,
+    DropUpdate,
+    EvictPods,
+    FailUpdate,
+    FinishUpdate,
+    MarkNode,
+    RecordUpdateStep,
+    RecordVersion,
+)
+from windrow.clusters.plan.planner import Plan
+from windrow.clusters.plan.updates.turns import (
+    APPLY_TIMEOUT,
+    IMAGE_TIMEOUT,
+    NODE_TIMEOUT,
+    POD_TIMEOUT,
+    mark_of,
+)
+from windrow.clusters.state import MachineState, Pod
+from windrow.clusters.updates.observed import ObservedJob
+from windrow.machines.port import Problem
+
+OLD, NEW = "v1.35.1+rke2r1", "v1.35.4+rke2r1"
+SERVERS = a_pool("servers", 3, SERVER)
+WORKERS = a_pool("workers", 3)
+JOB = "windrow-update-1"
+
+
+def upgraded(*pools: Pool, version: str = NEW, **rest: Any) -> Cluster:
+    return a_cluster(*pools, version_wish=version, **rest)
+
+
+def plan_of(cluster: Cluster, machines: list[MachineState], **rest: Any) -> Plan:
+    rest.setdefault("version_problems", ())
+    return planned(cluster, machines, **rest)
+
+
+def at(machine: MachineState, version: str) -> MachineState:
+    """The machine as it is once it runs that version."""
+    assert machine.node is not None
+    node = replace(machine.node, kubelet_version=version)
+    return replace(record_of(machine, version=version), node=node)
+
+
+def an_update(**rest: Any) -> MachineUpdate:
+    config_hash = rest.pop("config_hash", "")
+    update = MachineUpdate(
+        id=update_id(SERVICE_RESTART, NEW, config_hash),
+        change=SERVICE_RESTART,
+        version=NEW,
+        config_hash=config_hash,
+        step="Drain",
+        since=NOON,
+        step_since=NOON,
+        job=JOB,
+    )
+    return replace(update, **rest)
+
+
+def in_turn(machine: MachineState, update: MachineUpdate | None = None, **rest: Any) -> MachineState:
+    """In its turn, its Node marked."""
+    update = update or an_update()
+    assert machine.node is not None
+    node = replace(machine.node, applied_revision=mark_of(update), unschedulable=update.cordoned)
+    status = {**machine.record.status, "update": render_machine_update(update)}
+    return replace(record_of(machine, status=status), node=node, **rest)
+
+
+def applying(machine: MachineState, job: ObservedJob | None = None, **rest: Any) -> MachineState:
+    update = an_update(step="Apply", **rest)
+    return in_turn(machine, update, update_job=job or ObservedJob(JOB, "running"))
+
+
+DONE = ObservedJob(JOB, "succeeded")
+
+
+def began(plan: Plan) -> list[str]:
+    return subjects(plan, BeginUpdate)
+
+
+# -- which turns begin -------------------------------------------------------------------------------------------
+
+
+def test_one_server_begins_and_no_worker_before_the_servers_are_done() -> None:
+    servers, workers = some("s", 3, SERVERS), some("w", 3, WORKERS)
+
+    plan = plan_of(upgraded(SERVERS, WORKERS), servers + workers)
+
+    assert began(plan) == ["s2"]  # s1, the oldest, is the one that machines join through
+    assert held(plan) == {
+        "s3": "one server at a time; s2 has its turn",
+        "s1": "one server at a time; s2 has its turn",
+    }
+
+
+def test_as_many_workers_begin_as_the_strategy_says_once_the_servers_are_done() -> None:
+    servers, workers = [at(one, NEW) for one in some("s", 3, SERVERS)], some("w", 3, WORKERS)
+    strategy = UpgradeStrategy(workers=Concurrency(percent=70))
+
+    plan = plan_of(upgraded(SERVERS, WORKERS, upgrade_strategy=strategy), servers + workers)
+
+    assert began(plan) == ["w1", "w2"]
+    assert "workerConcurrency 70% allows 2 at a time" in held(plan)["w3"]
+
+
+def test_a_worker_that_is_not_ready_counts_as_one_in_its_turn_and_has_none() -> None:
+    servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
+    w1, w2, w3 = some("w", 3, WORKERS)
+    strategy = UpgradeStrategy(workers=Concurrency(2))
+
+    plan = plan_of(upgraded(SERVERS, WORKERS, upgrade_strategy=strategy), [*servers, unready(w1), w2, w3])
+
+    assert began(plan) == ["w2"]
+    assert held(plan)["w1"] == "Node w1 is not Ready"
+
+
+def test_all_workers_begin_at_once_where_that_is_asked_for() -> None:
+    servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
+    strategy = UpgradeStrategy(workers=Concurrency(0))
+
+    plan = plan_of(upgraded(SERVERS, WORKERS, upgrade_strategy=strategy), servers + some("w", 3, WORKERS))
+
+    assert began(plan) == ["w1", "w2", "w3"]
+
+
+@pytest.mark.parametrize(
+    ("break_other", "because"),
+    [
+        (unready, "etcd member s3 is not healthy"),
+        (lambda one: replace(one, node=replace(one.node, etcd_voter=False)), "etcd member s3 is not healthy"),
+        (lambda one: record_of(one, conditions=()), "server s3 has not joined yet"),
+        (lambda one: record_of(one, deletion_timestamp=NOON), "one server at a time; s3 is leaving"),
+    ],
+)
+def test_no_server_begins_while_another_one_is_not_well(break_other: Any, because: str) -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = plan_of(upgraded(SERVERS), [s1, s2, break_other(s3)])
+
+    assert began(plan) == []
+    assert because in held(plan)["s2"]
+
+
+def test_nothing_begins_while_the_guest_does_not_answer() -> None:
+    plan = plan_of(upgraded(SERVERS), some("s", 3, SERVERS), guest=silent())
+
+    assert began(plan) == []
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"cluster": {"paused": True}},
+        {"version_problems": None},
+        {"version_problems": (Problem("too new", "", "spec.kubernetesVersion"),)},
+        {"problems": (Problem("no version", "", "spec.kubernetesVersion"),)},
+    ],
+)
+def test_nothing_begins_where_the_cluster_is_paused_or_the_version_is_not_to_be_had(
+    rest: dict[str, Any],
+) -> None:
+    cluster = upgraded(SERVERS, **rest.pop("cluster", {}))
+
+    assert began(plan_of(cluster, some("s", 3, SERVERS), **rest)) == []
+
+
+def test_the_machines_of_a_paused_pool_stay_and_those_of_others_begin() -> None:
+    paused = replace(WORKERS, paused=True)
+    others = a_pool("others", 1)
+    servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
+
+    machines = [*servers, *some("w", 3, paused), a_machine("o1", others)]
+
+    assert began(plan_of(upgraded(SERVERS, paused, others), machines)) == ["o1"]
+
+
+def test_a_machine_in_its_turn_keeps_the_next_server_waiting() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = plan_of(upgraded(SERVERS), [s1, applying(s2), s3])
+
+    assert began(plan) == []
+    assert held(plan)["s3"] == "one server at a time; s2 has its turn"
+
+
+def test_no_turn_begins_after_a_failure() -> None:
+    servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
+    w1, w2, w3 = some("w", 3, WORKERS)
+    failed = in_turn(w1, an_update(step="Apply", failure=UpdateFailure("Apply", "no", "mend it", NOON)))
+
+    plan = plan_of(upgraded(SERVERS, WORKERS), [*servers, failed, w2, w3])
+
+    assert began(plan) == []
+    assert "its update to be mended (step Apply: no; mend it)" in plan.waits_by_machine["w1"].what
+
+
+def test_the_version_of_the_cluster_is_recorded_once_every_machine_runs_it() -> None:
+    servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
+
+    assert of_kind(plan_of(upgraded(SERVERS), servers), RecordVersion) == [
+        RecordVersion("all its machines do", NEW)
+    ]
+    assert not of_kind(plan_of(upgraded(SERVERS), [*servers[:2], at(servers[2], OLD)]), RecordVersion)
+
+
+def test_a_lone_server_is_neither_cordoned_nor_drained() -> None:
+    alone = a_pool("all", 1, ALL_ROLES)
+
+    (action,) = of_kind(plan_of(upgraded(alone), [a_machine("a1", alone)]), BeginUpdate)
+
+    assert isinstance(action, BeginUpdate)
+    assert not action.update.cordoned
+
+
+def test_a_node_that_a_user_has_cordoned_stays_cordoned() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+    assert s2.node is not None
+    s2 = replace(s2, node=replace(s2.node, unschedulable=True))
+
+    (action,) = of_kind(plan_of(upgraded(SERVERS), [s1, s2, s3]), BeginUpdate)
+
+    assert isinstance(action, BeginUpdate)
+    assert not action.update.cordoned
+
+
+# -- the steps of a turn -----------------------------------------------------------------------------------------
+
+
+def a_turn(machine: MachineState, cluster: Cluster | None = None, **rest: Any) -> Plan:
+    """The plan with this machine, a worker, in its turn, after the servers have had theirs."""
+    servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
+    return plan_of(
+        cluster or upgraded(SERVERS, WORKERS), [*servers, machine, *some("w", 3, WORKERS)[1:]], **rest
+    )
+
+
+W1 = a_machine("w1", WORKERS)
+
+
+def test_a_node_is_marked_before_anything_is_changed_on_it() -> None:
+    marked = in_turn(W1)
+    assert marked.node is not None
+    unmarked = replace(marked, node=replace(marked.node, applied_revision="other"))
+
+    assert of_kind(a_turn(unmarked), MarkNode, RecordUpdateStep) == [
+        MarkNode("Machine w1 is updated", "w1", "w1", False)
+    ]
+    (step,) = of_kind(a_turn(marked), MarkNode, RecordUpdateStep)
+    assert isinstance(step, RecordUpdateStep)
+    assert (step.update.step, step.update.step_since) == ("Apply", NOON)
+
+
+def drained_cluster(**options: Any) -> Cluster:
+    strategy = UpgradeStrategy(worker_drain=DrainOptions(enabled=True, **options))
+    return upgraded(SERVERS, WORKERS, upgrade_strategy=strategy)
+
+
+POD = Pod("shop", "cart-0")
+
+
+def test_pods_are_evicted_before_the_job() -> None:
+    machine = in_turn(W1, an_update(cordoned=True), pods=(POD, Pod("shop", "gone", is_deleting=True)))
+
+    plan = a_turn(machine, drained_cluster())
+
+    assert of_kind(plan, EvictPods, RecordUpdateStep) == [
+        EvictPods("the Node is drained before it is updated", "w1", (("shop", "cart-0"),))
+    ]
+    assert "2 pods to be evicted from Node w1 (shop/cart-0, shop/gone)" in plan.waits_by_machine["w1"].what
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({}, [FailUpdate]),
+        ({"ignore_errors": True}, [RecordUpdateStep]),
+        ({"timeout": timedelta(minutes=11)}, [EvictPods]),
+    ],
+)
+def test_pods_that_never_leave_stop_the_turn_unless_errors_are_ignored(
+    options: dict[str, Any], kinds: list[Any]
+) -> None:
+    machine = in_turn(W1, an_update(cordoned=True), pods=(POD,))
+
+    plan = a_turn(machine, drained_cluster(**options), now=NOON + minutes(10))
+
+    found = of_kind(plan, EvictPods, RecordUpdateStep, FailUpdate)
+    assert [type(one) for one in found] == kinds
+    if kinds == [FailUpdate]:
+        assert "shop/cart-0 did not leave Node w1 within 10m" in found[0].because
+
+
+def test_pods_are_deleted_where_eviction_is_disabled() -> None:
+    machine = in_turn(W1, an_update(cordoned=True), pods=(POD,))
+
+    (evict,) = of_kind(a_turn(machine, drained_cluster(disable_eviction=True)), EvictPods)
+
+    assert isinstance(evict, EvictPods)
+    assert evict.deletes
+
+
+def test_the_job_is_created_once() -> None:
+    absent = a_turn(applying(W1, ObservedJob(JOB, "absent")))
+    unknown = a_turn(replace(applying(W1), update_job=None))
+
+    assert [action.subject for action in of_kind(absent, ApplyUpdate)] == ["w1"]
+    assert not of_kind(unknown, ApplyUpdate)
+    assert not of_kind(a_turn(applying(W1)), ApplyUpdate)
+
+
+def shown(machine: MachineState, **node: Any) -> MachineState:
+    assert machine.node is not None
+    return replace(machine, node=replace(machine.node, **node))
+
+
+@pytest.mark.parametrize(
+    ("machine", "waits_for"),
+    [
+        (applying(W1), "Job kube-system/windrow-update-1 to write the files and restart the service"),
+        (applying(W1, DONE), "Node w1 to report kubelet v1.35.4+rke2r1 (now unknown)"),
+        (shown(applying(W1, DONE), kubelet_version=OLD), f"to report kubelet {NEW} (now {OLD})"),
+        (shown(applying(W1, DONE), kubelet_version=NEW, ready=False), "Node w1 to become Ready again"),
+        (replace(applying(W1), node=None), "Node w1 to be there again"),
+    ],
+)
+def test_a_turn_ends_by_what_the_node_shows_and_says_what_is_missing(
+    machine: MachineState, waits_for: str
+) -> None:
+    plan = a_turn(machine)
+
+    assert waits_for in plan.waits_by_machine["w1"].what
+    assert not of_kind(plan, FinishUpdate)
+
+
+def test_a_node_that_runs_what_was_asked_for_ends_the_turn() -> None:
+    plan = a_turn(shown(applying(W1, DONE, cordoned=True), kubelet_version=NEW))
+
+    assert of_kind(plan, FinishUpdate) == [FinishUpdate(f"it runs {NEW}", "w1", "w1", True)]
+
+
+def test_a_turn_that_was_interrupted_at_its_end_is_ended_without_the_job() -> None:
+    machine = applying(W1, ObservedJob(JOB, "absent"), config_hash="abc")
+
+    plan = a_turn(shown(machine, kubelet_version=NEW, applied_revision="abc"))
+
+    assert subjects(plan, FinishUpdate) == ["w1"]
+    assert not of_kind(plan, ApplyUpdate)
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits_for"),
+    [
+        ({"etcd_voter": False}, "the etcd member of Node s1 to vote"),
+        ({}, "the static pods of Node s1 to be listed"),
+    ],
+)
+def test_a_server_is_done_when_its_member_votes_and_its_static_pods_are_known(
+    changes: dict[str, Any], waits_for: str
+) -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+    machine = shown(applying(s1, DONE), kubelet_version=NEW, **changes)
+
+    plan = plan_of(upgraded(SERVERS), [machine, s2, s3])
+
+    assert waits_for in plan.waits_by_machine["s1"].what
+
+
+@pytest.mark.parametrize(("outdated", "ends"), [((), True), (("kube-apiserver-s1",), False)])
+def test_a_server_is_done_when_its_static_pods_are_of_the_release(
+    outdated: tuple[str, ...], ends: bool
+) -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+    machine = replace(shown(applying(s1, DONE), kubelet_version=NEW), outdated_static_pods=outdated)
+
+    plan = plan_of(upgraded(SERVERS), [machine, s2, s3])
+
+    assert bool(of_kind(plan, FinishUpdate)) is ends
+
+
+# -- failures ----------------------------------------------------------------------------------------------------
+
+WAITING = ObservedJob(JOB, "waiting")
+NO_IMAGE = ObservedJob(JOB, "waiting", "ErrImagePull: no such host", is_image_missing=True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "passed", "message"),
+    [
+        (applying(W1, ObservedJob(JOB, "failed", "curl: 404")), timedelta(), "failed on Node w1: curl: 404"),
+        (applying(W1, NO_IMAGE), IMAGE_TIMEOUT, "does not run (ErrImagePull: no such host)"),
+        (applying(W1, WAITING), POD_TIMEOUT, "the pod of Job kube-system/windrow-update-1 does not run"),
+        (applying(W1), APPLY_TIMEOUT, "the update took longer than 30m"),
+        (
+            record_of(
+                unready(applying(W1)), conditions=(condition("Joined", "True"), condition("Ready", "False"))
+            ),
+            NODE_TIMEOUT,
+            "Node w1 was not Ready for 10m after its service was restarted (kubelet stopped posting)",
+        ),
+    ],
+)
+def test_a_turn_fails_with_its_step_and_the_reason_and_not_a_second_sooner(
+    machine: MachineState, passed: timedelta, message: str
+) -> None:
+    (failed,) = of_kind(a_turn(machine, now=NOON + passed), FailUpdate)
+
+    assert isinstance(failed, FailUpdate)
+    assert failed.because.startswith("step Apply: ")
+    assert message in failed.because
+    assert "windrow.io/retry-update=" in failed.because
+    if passed:
+        sooner = a_turn(machine, now=NOON + passed - timedelta(seconds=1))
+        assert not of_kind(sooner, FailUpdate)
+        assert sooner.waits_by_machine["w1"].until == NOON + passed
+
+
+FAILURE = UpdateFailure("Apply", "no", "mend it", NOON)
+
+
+def a_failed(**rest: Any) -> MachineState:
+    return in_turn(
+        W1, an_update(step="Apply", failure=FAILURE, **rest), update_job=ObservedJob(JOB, "failed", "no")
+    )
+
+
+def test_a_failed_turn_is_tried_again_where_a_user_asks_for_it() -> None:
+    (again,) = of_kind(a_turn(record_of(a_failed(), retry_update=True)), BeginUpdate)
+
+    assert isinstance(again, BeginUpdate)
+    assert again.update.attempt == 2
+    assert again.update.job == job_name("uid-w1", again.update.id, 2)
+    assert again.update.failure is None
+
+
+def test_a_failed_turn_begins_anew_where_the_spec_asks_for_something_else() -> None:
+    (again,) = of_kind(a_turn(a_failed(id="another")), BeginUpdate)
+
+    assert isinstance(again, BeginUpdate)
+    assert (again.update.version, again.update.attempt) == (NEW, 1)
+
+
+def test_a_failed_turn_ends_well_once_the_node_shows_that_it_runs_what_was_asked_for() -> None:
+    late = replace(shown(a_failed(), kubelet_version=NEW), update_job=DONE)
+
+    assert subjects(a_turn(late), FinishUpdate) == ["w1"]
+
+
+def test_a_turn_in_which_nothing_was_written_is_dropped_when_the_spec_is_put_back() -> None:
+    machine = in_turn(W1, an_update(cordoned=True))
+    back = a_cluster(SERVERS, WORKERS)
+
+    plan = plan_of(back, [*some("s", 3, SERVERS), machine])
+
+    assert of_kind(plan, DropUpdate, BeginUpdate) == [
+        DropUpdate("the spec asks for what it runs", "w1", "w1", True)
+    ]
+
+
+# -- repair ------------------------------------------------------------------------------------------------------
+
+
+def long_unready(machine: MachineState) -> MachineState:
+    return record_of(
+        unready(machine),
+        conditions=(condition("Joined", "True"), condition("Ready", "False", NOON - minutes(60))),
+    )
+
+
+def test_a_machine_in_its_turn_is_not_replaced() -> None:
+    assert not of_kind(a_turn(long_unready(applying(W1))), DeleteMachine)
+
+
+def test_a_machine_whose_turn_has_failed_is_replaced_only_where_a_user_asks_for_it() -> None:
+    plan = a_turn(long_unready(a_failed()))
+    asked = a_turn(record_of(long_unready(a_failed()), replace_now=True))
+
+    assert not of_kind(plan, DeleteMachine)
+    assert "its update failed" in held(plan)["w1"]
+    assert subjects(asked, DeleteMachine) == ["w1"]
+
+
+def test_no_etcd_member_is_removed_while_another_one_restarts() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+    smaller = replace(SERVERS, quantity=2)
+
+    plan = plan_of(upgraded(smaller), [s1, applying(s2), s3])
+
+    assert not of_kind(plan, DeleteMachine)
+
+
+# -- records -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("update", [an_update(), an_update(cordoned=True, failure=FAILURE, attempt=3)])
+def test_what_is_recorded_is_read_back(update: MachineUpdate) -> None:
+    assert read_machine_update({"update": render_machine_update(update)}) == update
+
+
+def test_without_an_id_nothing_is_recorded() -> None:
+    assert read_machine_update({}) is None
+    assert read_machine_update({"update": {"version": NEW}}) is None
+
+
+def test_roles_decide_the_tier_and_not_the_names_of_pools() -> None:
+    api, etcd = a_pool("a", 1, frozenset({Role.CONTROL_PLANE})), a_pool("e", 3, frozenset({Role.ETCD}))
+    members = some("e", 3, etcd)
+
+    plan = plan_of(upgraded(etcd, api), [*members, a_machine("a9", api)])
+
+    assert began(plan) == ["a9"]
+    assert look(upgraded(etcd)).cluster.version == NEW
