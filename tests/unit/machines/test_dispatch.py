@@ -228,3 +228,18 @@ def test_a_machine_of_an_earlier_run_is_reported_once_it_is_tracked() -> None:
         assert rig.machines.statuses().get("uid-own") is not None
 
     run_driven(story())
+
+
+def test_what_another_program_has_made_is_not_remembered_when_it_is_removed() -> None:
+    async def story() -> None:
+        rig = Rig()
+        rig.overridden = True
+        made = await rig.make("a")
+        await rig.machines.remove(made, frozenset())
+        rig.machines.statuses()  # it is missing, and was removed
+        rig.plugins._store.expire("uid-a")
+        await rig.make("b")
+
+        assert rig.machines._lent.keys() == {"uid-b"}
+
+    run_driven(story())

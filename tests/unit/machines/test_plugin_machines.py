@@ -434,6 +434,8 @@ async def test_a_machine_is_stopped_and_started(rig: Rig) -> None:
     assert (await wait_for_status(rig.machines, lambda s: s.state == "stopped")).addresses == ()
     await rig.machines.power(config, Power.ON)
     await wait_for_status(rig.machines, lambda s: s.state == "running")
+    await rig.machines.power(config, Power.RESTART)
+    await wait_for_status(rig.machines, lambda s: s.state == "running")
 
 
 async def test_power_on_a_machine_that_does_not_exist_is_refused(rig: Rig) -> None:

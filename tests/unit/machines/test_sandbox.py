@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import json
 import os
@@ -292,6 +293,79 @@ def test_what_the_work_in_a_sandbox_raises_is_raised_by_the_call(tmp_path: Path)
 
     with pytest.raises(LookupError):
         call_in_sandbox(Sandbox((), (tmp_path,)), work)
+
+
+# What programs open wherever they run, on one system or another: loaders, certificates, names, users, times, what a runtime asks of
+# the kernel.
+NEEDED = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"),
+    *("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem", "/etc/ssl/openssl.cnf"),
+    *("/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/var/lib/ca-certificates"),
+    *("/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf"),
+    *("/etc/services", "/etc/protocols", "/etc/passwd", "/etc/group", "/etc/mime.types"),
+    *("/etc/localtime", "/etc/timezone", "/etc/alternatives"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
+    *("/dev/null", "/dev/full", "/dev/zero", "/dev/random", "/dev/urandom"),
+    *("/proc/sys", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat"),
+    *("/sys/devices/system/cpu", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage"),
+)
+# Of the same directories, what holds secrets or shows other processes.
+WITHHELD = (
+    "/etc/shadow",
+    "/etc/ssl/private",
+    "/etc/ssl",
+    "/etc",
+    "/root",
+    "/proc",
+    "/proc/1",
+    "/dev",
+    "/var",
+)
+
+
+def test_in_a_sandbox_the_system_can_be_read_where_programs_need_it_and_nowhere_else() -> None:
+    def opened(paths: tuple[str, ...]) -> list[str]:
+        return [path for path in paths if is_readable(path)]
+
+    there = tuple(path for path in NEEDED if Path(path).exists())
+    assert len(there) > 20
+    assert call_in_sandbox(Sandbox(), lambda: opened(there)) == list(there)
+    assert call_in_sandbox(Sandbox(), lambda: opened(WITHHELD)) == []
+
+
+def is_readable(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def test_nothing_in_a_sandbox_has_a_capability() -> None:
+    def find_capabilities() -> bytes:
+        found = ctypes.create_string_buffer(24)  # effective, permitted, inheritable: 32 bits each, twice
+        assert ctypes.CDLL(None).capget(struct.pack("=Ii", 0x20080522, 0), found) == 0
+        return found.raw
+
+    assert call_in_sandbox(Sandbox(), find_capabilities) == bytes(24)
+
+
+def test_in_a_sandbox_files_are_truncated_where_they_may_be_written_only(tmp_path: Path) -> None:
+    writable, readable = tmp_path / "own", tmp_path / "shared"
+    for folder in (writable, readable):
+        folder.mkdir()
+        (folder / "file").write_text("whole")
+
+    def truncate(folder: Path) -> bool:
+        try:
+            os.truncate(folder / "file", 1)
+        except OSError:
+            return False
+        return True
+
+    sandbox = Sandbox((readable,), (writable,))
+    assert call_in_sandbox(sandbox, lambda: (truncate(writable), truncate(readable))) == (True, False)
+    assert ((writable / "file").read_text(), (readable / "file").read_text()) == ("w", "whole")
 
 
 # -- the filter of system calls, executed by an interpreter of its few instructions ---------------------------------

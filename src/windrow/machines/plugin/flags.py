@@ -131,12 +131,5 @@ def _typed(flag: Flag, field: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Strings unchanged; structures as JSON, which is how drivers take them."""
-    match value:
-        case str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return str(value)
-    return dumps(value).decode()
+    """Strings unchanged; else as JSON, which is how drivers take structures."""
+    return value if isinstance(value, str) else dumps(value).decode()

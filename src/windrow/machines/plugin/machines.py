@@ -143,7 +143,6 @@ class PluginMachines:
                 self._running.set()
                 await asyncio.Event().wait()
         finally:
-            self._group = None
             self._running.clear()
             for machine in self._poller.machines.values():
                 machine.poll_task = machine.operation = None

@@ -29,8 +29,9 @@ class RpcConnection(asyncio.Protocol):
         self._lost_reason = ""
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._last_heartbeat: asyncio.Future[Response] | None = None
-        self._last_answered: float  # known once heartbeats are sent
-        self._may_run: Callable[[], bool] = lambda: True
+        # Known once heartbeats are sent.
+        self._last_answered: float
+        self._may_run: Callable[[], bool]
 
     def call(self, method: str, argument: Type, value: Any) -> asyncio.Future[Response]:
         """Send a request; the future fails with ConnectionLost when no answer can come any more."""
