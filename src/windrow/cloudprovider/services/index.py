@@ -411,8 +411,6 @@ class ServiceIndex:
 
     def _read_wait(self, record: ServiceRecord, now: datetime) -> WaitState:
         """The wait with its beginning as the wall clock of `now` would have shown it, however it was set meanwhile."""
-        if not record.waits_for:
-            return WaitState()
         return WaitState(record.waits_for, now - (self._clock.monotonic() - record.waits_since))
 
     def _read_interfaces(self, now: datetime) -> Interfaces | Unavailable | None:

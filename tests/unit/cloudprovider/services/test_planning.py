@@ -7,6 +7,7 @@ import pytest
 from tests.support.clock import NOON
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.services import problems
 from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
@@ -724,3 +725,44 @@ def test_an_address_that_is_reserved_for_a_service_stays_though_its_families_for
 
     assert kinds(plan(six, load_balancer=balancer)) == []
     assert ClearStatus in kinds(plan(replace(six, ingress=("10.1.0.11",)), load_balancer=balancer))
+
+
+@pytest.mark.parametrize(
+    ("refusal", "hint"),
+    [
+        ("no matched IPPool with requirement", "widen the scope of a pool or create one"),
+        ("fail to get allocator special", "there is no IP pool of this name on Harvester"),
+        ("no IP addresses available in range set", "all addresses of the IP pool are taken"),
+        ("no available IP", "all addresses of the IP pool are taken"),
+        ("requested IP address 10.1.0.9 is not available", "cannot be had again"),
+        ("requested ip 10.1.0.9", "cannot be had again"),
+        ("10.1.0.9 not in range set", "cannot be had again"),
+        ("duplicate allocation is not allowed", "Harvester before 1.5 does not recover from this"),
+        ("the moon is full", "ask Harvester's administrator"),
+    ],
+)
+def test_why_harvester_allocates_no_address_has_a_hint(refusal, hint):
+    refused = replace(LB, refusal=refusal)
+
+    found = problems.explain_refusal(replace(WEB, pool="special"), refused, "special")
+    assert hint in found
+    assert found.endswith(f"(ip is not allocated, mode: pool, pool: special, message: {refusal})")
+    assert ", pool:" not in problems.explain_refusal(WEB, refused, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "interfaces", "said"),
+    [
+        ({}, Interfaces({}), ""),  # it asks for no network
+        ({"network": "default/vlan1"}, None, ""),
+        ({"network": "default/vlan1", "interface": "enp7s0"}, Interfaces({}), ""),
+        ({"network": "default/vlan1"}, Unavailable("it cannot be read"), "it cannot be read"),
+        ({"network": "default/vlan1"}, Interfaces({}), "is empty"),
+        ({"network": "default/vlan1"}, Interfaces({"default/vlan2": "enp7s0"}), "default/vlan2"),
+    ],
+)
+def test_a_network_has_an_interface_for_kube_vip_or_the_service_says_which_have(changes, interfaces, said):
+    state = ServiceState(replace(WEB, **changes), NOON, POLICY, sharing=OwnAddress(), interfaces=interfaces)
+
+    found = problems.find_problem(state)
+    assert (said in found) if said else found == ""

@@ -112,3 +112,14 @@ def test_a_load_balancer_goes_back_as_it_came_but_for_what_changed():
 
 def test_of_load_balancers_of_other_clusters_nothing_is_kept_but_whose_they_are():
     assert load_balancer_reader("demo")(a_raw_balancer("other")).raw == {}
+
+
+def test_a_load_balancer_without_a_mark_gets_that_of_the_guest_and_one_that_has_another_keeps_it():
+    mark = harvester_names.GUEST_UID
+    for had, expected in (({}, "guest"), ({mark: "another"}, "another")):
+        raw = a_raw_balancer()
+        raw["metadata"]["annotations"] = dict(had)
+        balancer = replace(load_balancer_reader("demo")(raw), raw=raw)
+        changed = render_load_balancer_update(UpdateLoadBalancer(balancer, "it is", {"a": "b"}), "guest")
+        assert changed["metadata"]["annotations"] == {mark: expected, "a": "b"}
+        assert "a" not in raw["metadata"]["annotations"]
