@@ -125,7 +125,7 @@ def test_a_key_of_which_no_object_is_left_has_none() -> None:
         (replace(SECONDARY, primary_label=None), {"second", "web"}),
         (replace(SECONDARY, primary="a/b/c", primary_label=None), {"second"}),
     ],
-    ids=lambda value: str(value) if isinstance(value, set) else value.name,
+    ids=lambda value: " ".join(sorted(value)) if isinstance(value, set) else value.name,
 )
 def test_a_service_concerns_itself_where_it_has_to_do_with_load_balancers_and_whose_address_it_shares(
     service: Service, concerns: set[str]
