@@ -70,6 +70,15 @@ class ClusterSecrets:
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """A restore of etcd from a snapshot in S3. `id` is of this one and no other; `s3` has Rancher's fields, with the keys."""
+
+    id: str
+    snapshot: str
+    s3: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class GuestCredential:
     """A kubeconfig for Harvester that the guest's cloud provider and CSI driver use."""
 
@@ -111,6 +120,7 @@ class BootstrapSpec(HasRoles):
     file_contents: Mapping[tuple[str, str, str], bytes] = field(default_factory=dict, repr=False)
     pod_security: str = ""  # the name of a template of `pod_security`
     guest_credential: GuestCredential | None = None
+    restore: Restore | None = None  # of etcd, by the first server before its service starts
     on_harvester: bool = False  # whether machines of the cluster are VMs of Harvester
 
     @property

@@ -15,6 +15,7 @@ from windrow.bootstrap.spec import (
     ClusterSecrets,
     GuestCredential,
     InvalidBootstrapSpec,
+    Restore,
     Role,
 )
 from windrow.clusters.api.cluster import Cluster, Pool, machine_labels
@@ -72,6 +73,14 @@ def build_bootstrap_spec(
         guest_credential=credential,
         node_ip=",".join(node_ips),
     )
+
+
+def find_restore(machine: Machine, cluster: Cluster) -> Restore | None:
+    """What the machine restores before it starts: a first server of a cluster that is being restored, whose S3 keys were read."""
+    recorded = cluster.recorded.operations.restore
+    if recorded.phase != "Restore" or not machine.is_init_server:
+        return None
+    return Restore(recorded.id, recorded.file, {**(cluster.etcd.get("s3") or {}), **recorded.s3})
 
 
 def build_machine_spec(

@@ -13,6 +13,11 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.change.revisions import list_revisions
+from windrow.clusters.operation_conditions import (
+    SNAPSHOT_CREATED,
+    SNAPSHOT_RESTORED,
+    operation_conditions,
+)
 from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
@@ -260,6 +265,8 @@ _WARNING_CONDITIONS = (
     "GuestCredentialValid",
     "EndpointReady",
     WATCHES_CURRENT,
+    SNAPSHOT_CREATED,
+    SNAPSHOT_RESTORED,
     "UpToDate",
     ROLLING_OUT,
 )
@@ -430,7 +437,17 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
         ),
     )
     pending = _up_to_date_condition(state)
-    return [accepted, *checked, initialized, provisioned, pending, _remediation_condition(state, plan), ready]
+    asked = operation_conditions(state)
+    return [
+        accepted,
+        *checked,
+        *asked,
+        initialized,
+        provisioned,
+        pending,
+        _remediation_condition(state, plan),
+        ready,
+    ]
 
 
 def _preflight_condition(state: ClusterState) -> Condition | None:

@@ -33,6 +33,7 @@ from windrow.bootstrap.k3s.cloud_provider import find_cloud_provider
 from windrow.bootstrap.k3s.flags import KEYS, check_config, dropped_keys
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests, render_machine
+from windrow.bootstrap.restore import list_restore_files
 from windrow.bootstrap.server_config import (
     ADMISSION_ARGUMENT,
     agent_keys,
@@ -205,6 +206,8 @@ def _list_files(spec: BootstrapSpec) -> Iterator[File]:
     manifests = _list_manifests(spec, user)
     yield from list_machine_files(spec, LAYOUT, render_config(spec), credential, manifests)
     yield from list_install_files(INSTALLER, _environment(spec), spec.environment)
+    if spec.restore is not None:
+        yield from list_restore_files(spec.restore, LAYOUT, INSTALLER.services[0])
 
 
 def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[File]:

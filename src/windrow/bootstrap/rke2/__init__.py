@@ -22,6 +22,7 @@ from windrow.bootstrap.config_hash import config_hash, config_hashes
 from windrow.bootstrap.install.unit import Installer, list_install_files
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.machine_files import list_machine_files, list_user_manifests, render_machine
+from windrow.bootstrap.restore import list_restore_files
 from windrow.bootstrap.rke2.flags import (
     KEYS,
     check_config,
@@ -164,6 +165,8 @@ def _list_files(spec: BootstrapSpec, matrix: SupportMatrix) -> Iterator[File]:
         spec, LAYOUT, render_config(spec), credential, _list_manifests(spec, matrix)
     )
     yield from list_install_files(INSTALLER, _environment(spec), spec.environment)
+    if spec.restore is not None:
+        yield from list_restore_files(spec.restore, LAYOUT, INSTALLER.services[0])
 
 
 def _list_manifests(spec: BootstrapSpec, matrix: SupportMatrix) -> Iterator[File]:

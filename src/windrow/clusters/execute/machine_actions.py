@@ -21,6 +21,7 @@ from windrow.clusters.bootstrap_data import (
     build_machine_spec,
     find_distribution,
     find_layout,
+    find_restore,
 )
 from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
@@ -115,6 +116,7 @@ class MachineActions:
             state.guest_credential.credential,
             list_node_ips(found, state.cluster),
         )
+        intent = replace(intent, restore=find_restore(machine, cluster))
         return find_distribution(machine.version).render(intent, self._context.matrix)
 
     async def start_vm(self, action: do.StartVM, state: ClusterState) -> None:

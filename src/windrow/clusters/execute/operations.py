@@ -16,16 +16,26 @@ from windrow.clusters.api.operations.snapshot import (
     SNAPSHOT_FINALIZER,
     SPEC_KEY,
     ETCDSnapshot,
+    NoClusterSpec,
     encode_spec,
     find_openable,
     metadata_name,
+    read_snapshot,
     render_snapshot,
 )
 from windrow.clusters.bootstrap_data import find_layout
 from windrow.clusters.bootstrap_secrets import resolve_secrets
-from windrow.clusters.context import ReconcileContext, StalePlan, get_connection, get_machine
+from windrow.clusters.context import (
+    ReconcileContext,
+    StalePlan,
+    cluster_ref,
+    delete_if_exists,
+    get_connection,
+    get_machine,
+)
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
+from windrow.clusters.plan.operations.restore import check_snapshot, restored_spec
 from windrow.clusters.plan.operations.snapshots import MAX_TRIES, RETRY_AFTER, find_runtime
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
@@ -39,9 +49,12 @@ from windrow.clusters.sources.servers.supervisor import (
 )
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
+from windrow.core.errors import UserError
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
-from windrow.kubernetes.objects import Raw, new_object
-from windrow.kubernetes.resources import CONFIG_MAP
+from windrow.kubernetes.objects import Raw, new_object, resource_version_of
+from windrow.kubernetes.patches import make_merge_patch
+from windrow.kubernetes.resources import CONFIG_MAP, NODE, SECRET
+from windrow.machines.port import Problem
 
 MAX_MESSAGE = 400
 # Written side by side; a cluster of many snapshots is recorded within a few reconciles.
@@ -78,6 +91,18 @@ class OperationActions:
                 await self._end_snapshot("Finished", action.generation, "", state)
             case do.FailSnapshot():
                 await self._end_snapshot("Failed", action.generation, action.because, state)
+            case do.BeginRestore():
+                await self._begin_restore(action, state)
+            case do.RestoreSpec():
+                await self._restore_spec(state)
+            case do.StartRestore():
+                await self._start_restore(state)
+            case do.AdvanceRestore():
+                await self._set_restore_phase(action.phase, state)
+            case do.DeleteStaleNodes():
+                await self._delete_stale_nodes(action, state)
+            case do.FinishRestore():
+                await self._set_restore_phase("Finished", state, action.because)
             case do.DeleteSnapshot():
                 await self._delete_snapshot(action, state)
             case _:
@@ -211,3 +236,102 @@ class OperationActions:
             await supervisor.delete_snapshot(file.snapshot, s3)
         finally:
             await supervisor.aclose()
+
+    # -- restore -----------------------------------------------------------------------------------------------------
+
+    async def _begin_restore(self, action: do.BeginRestore, state: ClusterState) -> None:
+        request, recorded = action.request, state.recorded.operations.restore
+        now = self._context.clock.now()
+        asked = {
+            "name": request.name,
+            "generation": request.generation,
+            "restoreRKEConfig": request.config,
+        }
+        run: dict[str, Any] = {"since": format_time(now), "message": None}
+        raw = await self._context.api.find(ETCD_SNAPSHOT.ref(request.name, state.cluster.namespace))
+        problem = check_snapshot(raw, request, state) or await self._check_s3(state)
+        if problem is not None:
+            change = {
+                "etcdSnapshotRestorePhase": "Failed",
+                "etcdSnapshotRestoreRun": run | {"message": str(problem)},
+            }
+            await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
+            return
+        file = read_snapshot(raw or {}).file
+        run |= {
+            "id": f"{request.generation}-{int(now.timestamp())}",
+            "file": file.snapshot,
+            "s3": {**dict.fromkeys(recorded.s3), **(file.s3 or {})},
+            "replaced": list(action.replaced),
+        }
+        change = {"etcdSnapshotRestorePhase": "Started", "etcdSnapshotRestoreRun": run}
+        await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
+
+    async def _check_s3(self, state: ClusterState) -> Problem | None:
+        """Whether the new first server can be given the keys of S3."""
+        where = "spec.rkeConfig.etcd.s3"
+        try:
+            found = await self._read_s3(state)
+        except UserError as error:
+            return Problem(error.message, f"{error.hint}; nothing was touched", where)
+        if found:
+            return None
+        hint = "write bucket and cloudCredentialName there, with which the first server reads the snapshot; nothing was touched"
+        return Problem(f"{where} is not set", hint, where)
+
+    async def _restore_spec(self, state: ClusterState) -> None:
+        recorded, cluster = state.recorded.operations.restore, state.cluster
+        now = cluster.raw.get("spec") or {}
+        try:
+            raw = await self._context.api.get(ETCD_SNAPSHOT.ref(recorded.name, cluster.namespace))
+            wanted = restored_spec(raw, recorded.config, now)
+        except (NotFound, NoClusterSpec) as error:
+            if recorded.config != "none":
+                message = f"the spec in ETCDSnapshot {cluster.namespace}/{recorded.name} cannot be read: {error}; nothing was touched"
+                await self._set_restore_phase("Failed", state, message)
+                return
+            wanted = now
+        if wanted != now:
+            version = {"metadata": {"resourceVersion": resource_version_of(cluster.raw)}}
+            try:
+                changed = await self._context.api.patch(
+                    cluster_ref(state), make_merge_patch({"spec": now}, {"spec": wanted}) | version
+                )
+            except Conflict as error:
+                raise StalePlan from error
+            self._context.clusters.mutated(changed)
+            raise StalePlan  # the next plan sees it as it is now
+        await self._set_restore_phase("Shutdown", state)
+
+    async def _start_restore(self, state: ClusterState) -> None:
+        recorded = state.recorded.operations.restore
+        running = state.recorded.version or state.cluster.version
+        forgotten = dict.fromkeys(
+            ("initialized", "initServer", "immutableConfig", "creating", "etcdSnapshotMetadata")
+        )
+        change = {
+            **forgotten,
+            "version": running if recorded.config == "none" else state.cluster.version,
+            "etcdSnapshotRestorePhase": "Restore",
+            "etcdSnapshotRestoreRun": {"since": format_time(self._context.clock.now())},
+        }
+        await self._context.patch_observed_cluster(state, change)
+        # Its servers are gone; what it has read of the guest is not so any more.
+        self._guests.close(state.cluster.uid)
+
+    async def _set_restore_phase(self, phase: str, state: ClusterState, message: str = "") -> None:
+        run = {"since": format_time(self._context.clock.now()), "message": message or None}
+        change = {"etcdSnapshotRestorePhase": phase, "etcdSnapshotRestoreRun": run}
+        await self._context.patch_observed_cluster(state, change)
+
+    async def _delete_stale_nodes(self, action: do.DeleteStaleNodes, state: ClusterState) -> None:
+        connection = get_connection(self._guests, state)
+        layout = find_layout(state.recorded.version or state.cluster.version)
+        for name in action.nodes[:MAX_WRITES]:
+            node = connection.nodes.get(NODE.ref(name))
+            await delete_if_exists(connection.client, NODE.ref(name))
+            await delete_if_exists(
+                connection.client, SECRET.ref(layout.node_password_secret(name), "kube-system")
+            )
+            if node is not None:
+                connection.nodes.deleted(NODE.ref(name), node.resource_version)

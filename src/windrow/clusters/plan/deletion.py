@@ -266,18 +266,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
         return record
     partial.actions += [DeleteMachine("the Cluster is deleted", machine.name) for machine in state.active]
     for machine in state.deleting:
-        if not machine.record.has_finalizer:
-            continue
-        if not machine.record.was_requested:
-            plan_release(machine, partial)
-            partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
-        elif machine.presence == "missing":
-            disks_remain = _delete_remaining_disks(machine, state, partial)
-            if not disks_remain and not _awaits_creation(machine, state, partial):
-                plan_release(machine, partial)
-                partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
-        else:
-            _delete_vm(machine, state, partial)
+        plan_machine_end(machine, state, partial)
     if state.machines:
         partial.wait(
             _remaining_machines(state), "the ServiceAccount on Harvester and the Secrets are deleted"
@@ -307,6 +296,22 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     gone = "its Machines are gone, and so is what Windrow made for it on Harvester"
     partial.actions.append(RemoveFinalizer(gone))
     return partial
+
+
+def plan_machine_end(machine: MachineState, state: ClusterState, partial: PartialPlan) -> None:
+    """The next step of a machine that is deleted and of which nothing in the guest matters: its cluster goes, or begins anew."""
+    if not machine.record.has_finalizer:
+        return
+    if not machine.record.was_requested:
+        plan_release(machine, partial)
+        partial.actions.append(RemoveMachineFinalizer("nothing was created for it", machine.name))
+    elif machine.presence == "missing":
+        disks_remain = _delete_remaining_disks(machine, state, partial)
+        if not disks_remain and not _awaits_creation(machine, state, partial):
+            plan_release(machine, partial)
+            partial.actions.append(RemoveMachineFinalizer(_describe_end(machine), machine.name))
+    else:
+        _delete_vm(machine, state, partial)
 
 
 def _plan_remains(state: ClusterState) -> PartialPlan:

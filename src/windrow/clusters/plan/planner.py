@@ -20,7 +20,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
 from windrow.clusters.plan.disruptions import admit
-from windrow.clusters.plan.operations import snapshots
+from windrow.clusters.plan.operations import restore, snapshots
 from windrow.clusters.plan.updates import turns
 from windrow.clusters.plan.volumes import fencing
 from windrow.clusters.state import ClusterState, ManagerLease
@@ -61,12 +61,17 @@ def plan_cluster(state: ClusterState) -> Plan:
         partial = snapshots.plan_deletion(state).add(deletion.plan_deletion(state))
     elif refused or state.is_on_another_harvester:
         partial = deletion.plan(state)  # what is being deleted still is; nothing new is begun
+    elif restore.is_exclusive(state):
+        partial = restore.plan(state)
     else:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
-        partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state))
+        partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state)).add(restore.plan(state))
         if bootstrap.is_prepared(state):
-            partial.add(turns.plan(state))  # first: of a machine in its turn that is what is waited for
-            partial.add(bootstrap.plan(state)).add(pools.plan_remediation(state, diagnoses))
+            if not restore.is_under_way(state):
+                partial.add(turns.plan(state))  # first: of a machine in its turn that is what is waited for
+            partial.add(bootstrap.plan(state))
+            if not restore.holds_remediation(state):
+                partial.add(pools.plan_remediation(state, diagnoses))
             partial.add(deletion.plan(state)).add(pools.plan(state))
         else:
             partial.add(deletion.plan(state))

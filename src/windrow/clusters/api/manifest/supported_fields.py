@@ -230,6 +230,8 @@ CLUSTER_FIELDS = FieldTable(
         + "test_the_keys_for_s3_come_from_the_cloud_credential_as_rancher_writes_it",
         "spec.rkeConfig.etcdSnapshotCreate": "unit/clusters/test_snapshots.py::"
         "test_a_higher_generation_begins_a_snapshot_on_each_member",
+        "spec.rkeConfig.etcdSnapshotRestore": "unit/clusters/test_restore.py::"
+        "test_a_restore_begins_with_the_machines_that_it_replaces",
         "spec.rkeConfig.machineGlobalConfig": _RKE2
         + "test_whatever_the_user_writes_reaches_the_machine_unchanged",
         "spec.rkeConfig.machineSelectorConfig": _SELECTED,
@@ -309,7 +311,6 @@ CLUSTER_FIELDS = FieldTable(
         "spec.redeploySystemAgentGeneration": _AGENTS,
         "spec.rkeConfig.dataDirectories.provisioning": _AGENTS,
         "spec.rkeConfig.dataDirectories.systemAgent": _AGENTS,
-        "spec.rkeConfig.etcdSnapshotRestore": _NOT_YET,
         f"{_POOL}.autoscalingMaxSize": "no autoscaler acts on it here; quantity says how many machines there are",
         f"{_POOL}.autoscalingMinSize": "no autoscaler acts on it here; quantity says how many machines there are",
         f"{_POOL}.displayName": "it is deprecated in Rancher; name is shown",

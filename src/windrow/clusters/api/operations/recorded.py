@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from windrow.clusters.api.fields import Fields
-from windrow.kubernetes.objects import nested, time_of
+from windrow.core.formats.bounds import abbreviate
+from windrow.kubernetes.objects import is_dns_subdomain, nested, time_of
 
 MAX_GENERATION = 2**31 - 1
 MAX_NODES = 50  # of one operation, as they are read back
@@ -20,11 +21,36 @@ MAX_NODES = 50  # of one operation, as they are read back
 SnapshotPhase = Literal["", "Started", "Finished", "Failed"]
 
 
+RestorePhase = Literal[
+    "",
+    "Started",
+    "Shutdown",
+    "Restore",
+    "PostRestorePodCleanup",
+    "InitialRestartCluster",
+    "PostRestoreNodeCleanup",
+    "RestartCluster",
+    "Finished",
+    "Failed",
+]
+RestoredConfig = Literal["none", "kubernetesVersion", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """`etcdSnapshotRestore`: the ETCDSnapshot, and what of the spec that it carries is written to the Cluster."""
+
+    name: str
+    generation: int
+    config: RestoredConfig = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Operations:
     """What is asked for; a generation of 0 asks for nothing."""
 
     snapshot_create: int = 0
+    restore: RestoreRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +73,23 @@ class RecordedSnapshot:
     phase: SnapshotPhase = ""
     name: str = ""
     nodes: tuple[NodeSnapshot, ...] = ()
+    message: str = ""  # why it failed
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRestore:
+    """`status.etcdSnapshotRestore*`: `file` in `s3` is restored, after the machines with the uids in `replaced` are gone."""
+
+    generation: int = 0
+    phase: RestorePhase = ""
+    name: str = ""
+    config: RestoredConfig = "none"
+    id: str = ""
+    file: str = ""
+    s3: Mapping[str, Any] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    message: str = ""
+    since: datetime | None = None  # the phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +97,36 @@ class RecordedOperations:
     """What is recorded in the status of the Cluster."""
 
     snapshot: RecordedSnapshot = field(default_factory=RecordedSnapshot)
+    restore: RecordedRestore = field(default_factory=RecordedRestore)
     spec_digest: str = ""  # of the spec that snapshots carry now
 
 
 def read_operations(rke: Fields, recorded: RecordedOperations) -> Operations:
     """What `rkeConfig` asks for. A lower generation than the one carried out is a warning, and asks for nothing."""
     return Operations(
-        snapshot_create=_read_generation(rke, "etcdSnapshotCreate", recorded.snapshot.generation)
+        snapshot_create=_read_generation(rke, "etcdSnapshotCreate", recorded.snapshot.generation),
+        restore=_read_restore(rke, recorded.restore.generation),
     )
+
+
+def _read_restore(rke: Fields, done: int) -> RestoreRequest | None:
+    fields = rke.child("etcdSnapshotRestore")
+    generation = _read_generation(rke, "etcdSnapshotRestore", done)
+    name, config = fields.text("name"), fields.short_text("restoreRKEConfig") or "none"
+    if not generation or (not name and generation <= done):
+        return None
+    if not is_dns_subdomain(name):
+        hint = "name an ETCDSnapshot that windrow snapshot list shows"
+        fields.warn(
+            "name", f"is {abbreviate(name)}, which no ETCDSnapshot may be called: nothing is done", hint
+        )
+        return None
+    for known in get_args(RestoredConfig):
+        if config == known:
+            return RestoreRequest(name, generation, known)
+    hint = f"write {', '.join(get_args(RestoredConfig))}"
+    fields.warn("restoreRKEConfig", f"is {abbreviate(config)}: nothing is done", hint)
+    return None
 
 
 def _read_generation(rke: Fields, key: str, done: int) -> int:
@@ -83,14 +148,39 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
             generation=_read_number(nested(status, "etcdSnapshotCreate", "generation")),
             phase=phase if phase in ("Started", "Finished", "Failed") else "",
             name=str(run.get("name") or "") if isinstance(run, dict) else "",
+            message=str(run.get("message") or "") if isinstance(run, dict) else "",
             nodes=tuple(
                 _read_node(str(name), raw)
                 for name, raw in sorted((nodes if isinstance(nodes, dict) else {}).items())[:MAX_NODES]
                 if isinstance(raw, dict)
             ),
         ),
+        restore=_read_recorded_restore(status),
         spec_digest=str(nested(status, "etcdSnapshotMetadata", "digest", default="") or ""),
     )
+
+
+def _read_recorded_restore(status: Mapping[str, Any]) -> RecordedRestore:
+    request, run = _mapping(status, "etcdSnapshotRestore"), _mapping(status, "etcdSnapshotRestoreRun")
+    phase, config = status.get("etcdSnapshotRestorePhase"), request.get("restoreRKEConfig")
+    replaced = run.get("replaced")
+    return RecordedRestore(
+        generation=_read_number(request.get("generation")),
+        phase=next((one for one in get_args(RestorePhase) if one == phase), ""),
+        name=str(request.get("name") or ""),
+        config=next((one for one in get_args(RestoredConfig) if one == config), "none"),
+        id=str(run.get("id") or ""),
+        file=str(run.get("file") or ""),
+        s3=_mapping(run, "s3"),
+        replaced=tuple(map(str, replaced)) if isinstance(replaced, list) else (),
+        message=str(run.get("message") or ""),
+        since=time_of(run, "since"),
+    )
+
+
+def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = raw.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _read_number(value: object) -> int:

@@ -1,9 +1,10 @@
-"""The steps of what a user asks for once, as values: snapshots of etcd. What `actions.py` says of actions holds for them."""
+"""The steps of what a user asks for once, as values: snapshots of etcd, and restores. What `actions.py` says of actions holds for them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from windrow.clusters.api.operations.recorded import RestorePhase, RestoreRequest
 from windrow.clusters.api.operations.snapshot import ETCDSnapshot, SnapshotFile
 from windrow.clusters.plan.actions import OperationAction
 
@@ -87,3 +88,46 @@ class DeleteSnapshot(OperationAction, reason="DeleteSnapshot", done="Deleted {ac
 
     snapshot: ETCDSnapshot
     machine: str  # of the server that is asked
+
+
+@dataclass(frozen=True)
+class BeginRestore(OperationAction, reason="BeginRestore"):
+    """Read the snapshot, and record that it is going to be restored and which machines are replaced; or why it cannot be."""
+
+    request: RestoreRequest
+    replaced: tuple[str, ...]  # uids of Machines
+
+
+@dataclass(frozen=True)
+class RestoreSpec(OperationAction, reason="RestoreSpec"):
+    """Write what the snapshot carries of the Cluster's spec, as far as that was asked for."""
+
+
+@dataclass(frozen=True)
+class StartRestore(
+    OperationAction, reason="RestoreSnapshot", done="Restoring {cluster} from its snapshot", event="Warning"
+):
+    """Record that the cluster has not started, so that a first server is made, which restores etcd."""
+
+
+@dataclass(frozen=True)
+class AdvanceRestore(OperationAction, reason="AdvanceRestore"):
+    """Record the next phase."""
+
+    phase: RestorePhase
+
+
+@dataclass(frozen=True)
+class DeleteStaleNodes(
+    OperationAction, reason="DeleteStaleNodes", done="Deleted Nodes of {cluster} without a Machine"
+):
+    """Delete Nodes that a restored snapshot holds and no Machine is, with their passwords."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FinishRestore(OperationAction, reason="SnapshotRestored", done="Restored {cluster}"):
+    """Record that the restore is over."""
+
+    generation: int

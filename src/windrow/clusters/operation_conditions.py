@@ -1,0 +1,29 @@
+"""Conditions about what a user has asked for once: how far it is, and why it failed."""
+
+from __future__ import annotations
+
+from windrow.clusters.state import ClusterState
+from windrow.kubernetes.conditions import Condition
+
+SNAPSHOT_CREATED, SNAPSHOT_RESTORED = "SnapshotCreated", "SnapshotRestored"
+
+
+def operation_conditions(state: ClusterState) -> list[Condition]:
+    """One for each operation that was ever begun."""
+    recorded, found = state.recorded.operations, []
+    if recorded.snapshot.phase:
+        name = f"etcdSnapshotCreate of generation {recorded.snapshot.generation}"
+        found.append(_condition(SNAPSHOT_CREATED, recorded.snapshot.phase, name, recorded.snapshot.message))
+    if recorded.restore.phase:
+        name = f"etcdSnapshotRestore of generation {recorded.restore.generation}"
+        about = recorded.restore.message or f"snapshot {recorded.restore.file}"
+        found.append(_condition(SNAPSHOT_RESTORED, recorded.restore.phase, name, about))
+    return found
+
+
+def _condition(type: str, phase: str, name: str, message: str) -> Condition:
+    if phase == "Finished":
+        return Condition(type, "True", "Finished", message or f"{name} is done")
+    if phase == "Failed":
+        return Condition(type, "False", "Failed", f"{name} failed: {message}")
+    return Condition(type, "Unknown", phase, f"{name} is at phase {phase}; {message}".removesuffix("; "))
