@@ -134,6 +134,27 @@ async def serve(stage: DemoCluster) -> None:
     )
 
 
+async def snapshot(stage: DemoCluster) -> None:
+    """A user asks for a snapshot of etcd, and each member makes one."""
+    await stage.manager.patch(
+        CLUSTER.ref(stage.name, stage.namespace),
+        {"spec": {"rkeConfig": {"etcdSnapshotCreate": {"generation": 1}}}},
+    )
+
+    def is_so(world: Objects) -> bool | None:
+        done = nested(world.get((stage.namespace, stage.name)), "status", "etcdSnapshotCreatePhase")
+        return True if done == "Finished" else None
+
+    await wait_for(
+        stage.manager.transport,
+        CLUSTER,
+        is_so,
+        what="the snapshot of etcd",
+        clock=stage.clock,
+        within=stage.timeout,
+    )
+
+
 async def delete(stage: DemoCluster) -> None:
     await stage.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
 
@@ -157,6 +178,7 @@ PHASES: dict[str, Phase] = {
     "lose a worker": lose("worker"),
     "lose a server": lose("etcd"),
     "serve": serve,
+    "snapshot": snapshot,
     "delete": delete,
 }
 

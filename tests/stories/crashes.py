@@ -109,6 +109,17 @@ class EveryWriteFrom(EveryWrite):
         return self._begun and super().strikes(moment)
 
 
+class EveryWriteSince(EveryWrite):
+    """The same, from the write with this number on."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def strikes(self, moment: Moment) -> bool:
+        return moment.write >= self._number and super().strikes(moment)
+
+
 class SomeWrites:
     """One of `each` in the long run, before or after, as chance has it."""
 

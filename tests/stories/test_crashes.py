@@ -26,7 +26,7 @@ from windrow.core.rng import Rng
 
 from .branches import Branch, run_branches
 from .cluster_phases import Life, Scenario, run_scenario
-from .crashes import AtInstants, EveryWrite, EveryWriteFrom, Fate, SomeWrites
+from .crashes import AtInstants, EveryWrite, EveryWriteFrom, EveryWriteSince, Fate, SomeWrites
 
 SEED = 20260101
 # A dead manager costs its absence, and a request that was forgotten is repeated after two minutes.
@@ -114,6 +114,19 @@ def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: R
     calm, deaths = branches(scenario, EveryWriteFrom("harvester DELETE loadbalancers"))
     check_branches(scenario, calm, deaths)
     assert {branch.moment.when for branch in deaths if "loadbalancers" in branch.moment.what} == {
+        "before",
+        "after",
+    }
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_manager_killed_at_any_write_of_a_snapshot_makes_one_of_each_member(branches: RunBranches) -> None:
+    scenario = Scenario(("bootstrap", "snapshot"), servers=3, workers=0)
+    first = run_scenario(scenario).chapters[-1].first
+    calm, deaths = branches(scenario, EveryWriteSince(first))
+    check_branches(scenario, calm, deaths)
+    assert {branch.moment.when for branch in deaths if "snapshot" in branch.moment.what} == {
         "before",
         "after",
     }

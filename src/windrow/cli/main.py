@@ -38,7 +38,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
             "serve", "servers.serve", "run the management API and the cluster manager", long_running=True
         ),
         Command("backup", "servers.backup", "write the manager's database and CA to a file"),
-        Command("restore", "servers.restore", "put a backup in the place of a stopped manager's database"),
+        Command(
+            "restore", "servers.restore", "put a backup in place of a manager's database; restore a cluster"
+        ),
     ),
     "Clusters": (
         Command("check", "check", "report what is wrong with a manifest; change nothing"),
@@ -51,7 +53,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Details": (
         Command("machine", "machine", "list machines"),
-        Command("snapshot", "snapshot", "create, list and delete snapshots of etcd"),
+        Command("snapshot", "snapshot", "create, list, restore and delete snapshots of etcd"),
         Command("driver", "driver", "list, add, enable, disable and remove node drivers"),
         Command("addon", "addon", "print a Harvester credential for a cluster made by hand"),
         Command("version", "version", "print the version"),

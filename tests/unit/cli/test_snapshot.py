@@ -192,3 +192,60 @@ def test_the_generation_is_above_what_was_asked_for_and_what_was_done(
     if done is not None:
         cluster["status"][key] = {"generation": done}
     assert next_generation(cluster, key) == following
+
+
+def restored(manager: Manager) -> Any:
+    async def get(api: Any) -> Any:
+        return (await api.get(ORCHARD))["spec"]["rkeConfig"].get("etcdSnapshotRestore")
+
+    return manager.do(get)
+
+
+@pytest.mark.parametrize("command", [("snapshot", "restore"), ("restore",)])
+def test_a_restore_names_a_snapshot_of_the_cluster(
+    windrow: Windrow, manager: Manager, command: tuple[str, ...]
+) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    put(manager, a_snapshot(), a_snapshot("other-local-one", "other"))
+
+    assert windrow(*command, "orchard", "other-local-one").code == 4
+    assert restored(manager) is None
+    answer = windrow(*command, "orchard", "orchard-local-one", "--config", "all")
+    assert (answer.code, answer.out) == (
+        0,
+        "fleet-default/orchard: the restore of orchard-local-one is asked for\n",
+    )
+    assert restored(manager) == {
+        "name": "orchard-local-one",
+        "generation": 1,
+        "restoreRKEConfig": "all",
+    }
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "words"),
+    [("Finished", 0, "is restored: snapshot one; look"), ("Failed", 1, "was not restored: snapshot one.")],
+)
+def test_with_wait_a_restore_ends_with_its_phase(
+    windrow: Windrow, manager: Manager, phase: str, code: int, words: str
+) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    put(manager, a_snapshot())
+
+    async def play(api: Any) -> None:
+        clusters = make_watcher(api, CLUSTER, lambda raw: raw["spec"]["rkeConfig"], SystemClock())
+        async with watching(clusters) as changed:
+            while "etcdSnapshotRestore" not in (clusters.get(ORCHARD) or {}):
+                changed.clear()
+                await changed.wait()
+        run = {"etcdSnapshotRestorePhase": phase, "etcdSnapshotRestoreRun": {"message": "snapshot one; look"}}
+        await api.patch(ORCHARD, {"status": {"etcdSnapshotRestore": {"generation": 1}, **run}}, "status")
+
+    with ThreadPoolExecutor(1) as pool:
+        playing = pool.submit(manager.do, play)
+        answer = windrow("restore", "orchard", "orchard-local-one", "--timeout", "20s")
+        playing.result()
+
+    assert answer.code == code
+    assert words in answer.out + answer.err
+    assert f"orchard: {phase}" in answer.err

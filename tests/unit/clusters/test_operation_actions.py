@@ -17,7 +17,13 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
-from windrow.clusters.api.operations.snapshot import ETCDSnapshot, read_snapshot, read_snapshot_file
+from windrow.clusters.api.operations.recorded import RestoreRequest
+from windrow.clusters.api.operations.snapshot import (
+    ETCDSnapshot,
+    encode_spec,
+    read_snapshot,
+    read_snapshot_file,
+)
 from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.operations import OperationActions
@@ -45,6 +51,7 @@ class Site:
     supervisors: Supervisors
     clock: LoopClock
     snapshots: MutationCache[ETCDSnapshot]
+    closed: list[str]
 
     async def state(self, **rest: Any) -> ClusterState:
         raw = await self.api.get(REF)
@@ -82,9 +89,14 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
         context = ReconcileContext(api, clusters, unused, secrets, clock, Rng(2), unused)
         supervisors = Supervisors()
 
+        closed: list[str] = []
+
         class Guests:
             def find(self, uid: str) -> Any:
                 return type("Connection", (), {"client": api})
+
+            def close(self, uid: str) -> None:
+                closed.append(uid)
 
         class Harvesters:
             def find_proxy(self, credential: str, namespace: str) -> str:
@@ -93,7 +105,7 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
         guests: Any = Guests()
         harvesters: Any = Harvesters()
         actions = OperationActions(context, harvesters, guests, supervisors.connect, snapshots)
-        await story(Site(api, api, actions, supervisors, clock, snapshots))
+        await story(Site(api, api, actions, supervisors, clock, snapshots, closed))
 
     run_driven(run())
 
@@ -221,6 +233,17 @@ def test_a_later_generation_forgets_the_machines_of_the_one_before() -> None:
     on_a_site(story)
 
 
+def test_a_later_generation_asks_the_machines_again_that_have_made_one() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        await site.execute(save())
+        await site.execute(do.FinishSnapshot("made", 1))
+        status = await site.execute(do.BeginSnapshot("asked", 2, "on-demand-2-7", ("s1",)))
+        assert node_of(status) == {"tries": 0}
+
+    on_a_site(story)
+
+
 def test_a_failure_is_recorded_with_its_reason() -> None:
     async def story(site: Site) -> None:
         await begun(site)
@@ -343,5 +366,174 @@ def test_an_action_that_is_no_step_is_a_defect() -> None:
     async def story(site: Site) -> None:
         with pytest.raises(TypeError):
             await site.execute(OperationAction("x"))
+
+    on_a_site(story)
+
+
+# -- restore ---------------------------------------------------------------------------------------------------------
+
+REQUEST = RestoreRequest("prod-local-one", 1)
+
+
+async def restorable(site: Site, **rest: Any) -> None:
+    """An object in S3, and a Cluster whose snapshots go there."""
+    metadata = {
+        "provisioning-cluster-spec": encode_spec({"kubernetesVersion": "v1.34.1+rke2r1", "rkeConfig": {}})
+    }
+    file = file_of("one", spec={"s3": {"bucket": "old", "folder": "f"}, "metadata": metadata})
+    await site.execute(do.RecordSnapshots("listed", (file,), ()))
+    keys = {"s3credentialConfig-accessKey": "YQ==", "s3credentialConfig-secretKey": "cw=="}
+    await site.api.create(SECRET, new_object(SECRET, "cc-s3", "fleet-default", data=keys))
+    s3 = {"bucket": "backups", "cloudCredentialName": "fleet-default:cc-s3"}
+    await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": {"s3": s3}}}})
+
+
+def begin(request: RestoreRequest = REQUEST) -> do.BeginRestore:
+    return do.BeginRestore("asked", request, ("uid-s1",))
+
+
+def test_a_restore_is_recorded_with_its_file_its_place_and_what_it_replaces() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        status = await site.execute(begin())
+        assert status["etcdSnapshotRestore"] == {
+            "name": "prod-local-one",
+            "generation": 1,
+            "restoreRKEConfig": "none",
+        }
+        assert status["etcdSnapshotRestorePhase"] == "Started"
+        assert status["etcdSnapshotRestoreRun"] == {
+            "id": f"1-{int(NOON.timestamp())}",
+            "file": "one",
+            "s3": {"bucket": "old", "folder": "f"},
+            "replaced": ["uid-s1"],
+            "since": "2026-01-01T12:00:00Z",
+        }
+
+    on_a_site(story)
+
+
+def test_a_later_restore_forgets_where_the_one_before_was() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.execute(begin())
+        await site.execute(do.RecordSnapshots("listed", (file_of("two", spec={"s3": {"bucket": "b"}}),), ()))
+        status = await site.execute(begin(RestoreRequest("prod-local-two", 2)))
+        assert status["etcdSnapshotRestoreRun"]["s3"] == {"bucket": "b"}
+
+    on_a_site(story)
+
+
+def test_what_cannot_be_restored_fails_before_anything_is_touched() -> None:
+    async def story(site: Site) -> None:
+        status = await site.execute(begin(RestoreRequest("prod-local-two", 1)))
+        assert status["etcdSnapshotRestorePhase"] == "Failed"
+        assert status["etcdSnapshotRestoreRun"]["message"].startswith(
+            "ETCDSnapshot fleet-default/prod-local-two does not exist; "
+        )
+        assert "initialized" not in status
+
+    on_a_site(story)
+
+
+def test_without_the_keys_of_s3_nothing_is_restored() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.api.patch(
+            REF, {"spec": {"rkeConfig": {"etcd": {"s3": {"cloudCredentialName": "fleet-default:no"}}}}}
+        )
+        status = await site.execute(begin())
+        assert status["etcdSnapshotRestorePhase"] == "Failed"
+        assert "fleet-default/no" in status["etcdSnapshotRestoreRun"]["message"]
+        await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": None}}})
+        status = await site.execute(begin(RestoreRequest("prod-local-one", 2)))
+        assert status["etcdSnapshotRestoreRun"]["message"].startswith("spec.rkeConfig.etcd.s3 is not set; ")
+
+    on_a_site(story)
+
+
+def test_the_spec_of_then_is_written_before_the_machines_go_and_a_repetition_changes_nothing() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.execute(begin(replace(REQUEST, config="kubernetesVersion")))
+        with pytest.raises(StalePlan):
+            await site.execute(do.RestoreSpec("asked"))
+        spec = (await site.api.get(REF))["spec"]
+        assert spec["kubernetesVersion"] == "v1.34.1+rke2r1"
+        assert spec["rkeConfig"]["chartValues"] == {"a": 1}
+        status = await site.execute(do.RestoreSpec("asked"))
+        assert status["etcdSnapshotRestorePhase"] == "Shutdown"
+        assert (await site.api.get(REF))["spec"] == spec
+
+    on_a_site(story)
+
+
+def test_all_of_the_spec_takes_out_what_was_not_there_then() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.execute(begin(replace(REQUEST, config="all")))
+        with pytest.raises(StalePlan):
+            await site.execute(do.RestoreSpec("asked"))
+        assert (await site.api.get(REF))["spec"]["rkeConfig"] == {}
+
+    on_a_site(story)
+
+
+def test_a_spec_that_cannot_be_read_any_more_ends_the_restore_while_nothing_is_touched() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.execute(begin(replace(REQUEST, config="all")))
+        (held,) = (await site.state()).snapshots
+        await site.execute(do.RecordSnapshots("listed", (), (held,)))
+        status = await site.execute(do.RestoreSpec("asked"))
+        assert status["etcdSnapshotRestorePhase"] == "Failed"
+        assert "nothing was touched" in status["etcdSnapshotRestoreRun"]["message"]
+
+    on_a_site(story)
+
+
+def test_without_a_spec_to_write_the_machines_go_at_once_also_when_the_object_is_gone() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.execute(begin())
+        (held,) = (await site.state()).snapshots
+        await site.execute(do.RecordSnapshots("listed", (), (held,)))
+        assert (await site.execute(do.RestoreSpec("asked")))["etcdSnapshotRestorePhase"] == "Shutdown"
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize(("config", "version"), [("none", "v1.33.1+rke2r1"), ("all", "v1.35.1+rke2r1")])
+def test_the_cluster_begins_anew_in_one_write_with_the_version_that_was_asked_for(
+    config: Any, version: str
+) -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.execute(begin(replace(REQUEST, config=config)))
+        before = {
+            "initialized": True,
+            "initServer": {"name": "s1", "uid": "uid-s1"},
+            "version": "v1.33.1+rke2r1",
+            "guestUID": "guest",
+            "immutableConfig": {"x": 1},
+        }
+        await site.api.patch(REF, {"status": before}, "status")
+        status = await site.execute(do.StartRestore("gone"))
+        assert status["etcdSnapshotRestorePhase"] == "Restore"
+        assert not status.keys() & {"initialized", "initServer", "immutableConfig", "creating"}
+        assert (status["version"], status["guestUID"]) == (version, "guest")
+        assert site.closed == [(await site.state()).cluster.uid]
+
+    on_a_site(story)
+
+
+def test_the_end_is_recorded_with_what_was_restored() -> None:
+    async def story(site: Site) -> None:
+        status = await site.execute(do.AdvanceRestore("ready", "PostRestoreNodeCleanup"))
+        assert status["etcdSnapshotRestorePhase"] == "PostRestoreNodeCleanup"
+        assert "message" not in status["etcdSnapshotRestoreRun"]
+        status = await site.execute(do.FinishRestore("snapshot one", 1))
+        assert status["etcdSnapshotRestorePhase"] == "Finished"
+        assert status["etcdSnapshotRestoreRun"]["message"] == "snapshot one"
 
     on_a_site(story)

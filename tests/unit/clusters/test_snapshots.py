@@ -62,7 +62,7 @@ def a_state(
     asked: int = 0, recorded: RecordedSnapshot | None = None, digest: str = DIGEST, **rest: Any
 ) -> ClusterState:
     cluster = a_cluster(SERVERS, raw=RAW, operations=Operations(asked))
-    operations = RecordedOperations(recorded or RecordedSnapshot(), digest)
+    operations = RecordedOperations(recorded or RecordedSnapshot(), spec_digest=digest)
     cluster = replace(cluster, recorded=replace(cluster.recorded, operations=operations))
     rest.setdefault("snapshot_files", ())
     machines = rest.pop("machines", some("s", 3, SERVERS))

@@ -1,4 +1,4 @@
-"""Create, list and delete snapshots of a cluster's etcd.
+"""Create, list, restore and delete snapshots of a cluster's etcd.
 
 Each server with etcd makes a snapshot of its own, on its disk and, where spec.rkeConfig.etcd.s3 says so, in S3. A snapshot
 can be restored with the server token that the cluster had when it was made: the column OPENABLE says whether it still has it.
@@ -6,6 +6,7 @@ can be restored with the server token that the cluster had when it was made: the
 Examples:
   windrow snapshot create prod --wait
   windrow snapshot list prod
+  windrow snapshot restore prod prod-s3-on-demand-3-1767268800-s1
   windrow snapshot delete prod prod-local-on-demand-3-1767268800-s1
 """
 
@@ -37,16 +38,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     delete = commands.add_parser("delete", help="delete a snapshot, with its file")
     delete.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     delete.add_argument("snapshot", metavar="SNAPSHOT", help="a name that windrow snapshot list shows")
-    for one in (create, listing, delete):
+    restore = commands.add_parser(
+        "restore", help="delete the servers of a cluster, and begin it anew from a snapshot in S3"
+    )
+    add_restore(restore)
+    for one in (create, listing, delete, restore):
         options.add_connection(one)
         options.add_verbose(one)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    work = {"create": _create, "list": _list, "delete": _delete}[args.command]
-    if args.command == "create":
+    work = {"create": _create, "list": _list, "delete": _delete, "restore": restore_snapshot}[args.command]
+    if args.command in ("create", "restore"):
         options.normalize_wait(args)
     return connect.run_connected(args, context, lambda manager: work(args, context, manager))
+
+
+def add_restore(parser: argparse.ArgumentParser) -> None:
+    """What a restore takes, but for the connection."""
+    parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    parser.add_argument("snapshot", metavar="SNAPSHOT", help="a name that windrow snapshot list shows")
+    parser.add_argument(
+        "--config",
+        choices=("none", "kubernetesVersion", "all"),
+        default="none",
+        help="what of the spec that the snapshot carries is written to the Cluster (default: none)",
+    )
+    options.add_wait(parser, "the cluster is restored")
 
 
 def next_generation(cluster: Raw, key: str) -> int:
@@ -71,6 +89,45 @@ async def _create(args: argparse.Namespace, context: CliContext, manager: Connec
     await manager.client.json_patch(ref, raise_generation(cluster, key, {"generation": generation}))
     context.print(f"{connect.full_name(cluster)}: snapshot {generation} is asked for")
     return await _wait_for_snapshot(manager, ref, generation, args, context) if args.wait else exit_codes.OK
+
+
+async def restore_snapshot(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    """Ask for the restore; with --wait until it is over."""
+    cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
+    await get_snapshot(manager, cluster, args.snapshot)
+    ref, key = ref_of(CLUSTER, cluster), "etcdSnapshotRestore"
+    generation = next_generation(cluster, key)
+    value = {"name": args.snapshot, "generation": generation, "restoreRKEConfig": args.config}
+    await manager.client.json_patch(ref, raise_generation(cluster, key, value))
+    context.print(f"{connect.full_name(cluster)}: the restore of {args.snapshot} is asked for")
+    return await _wait_for_restore(manager, ref, generation, args, context) if args.wait else exit_codes.OK
+
+
+async def _wait_for_restore(
+    manager: Connection, ref: ObjectRef, generation: int, args: argparse.Namespace, context: CliContext
+) -> int:
+    from windrow.cli import wait
+
+    status: dict[str, Any] = {}
+
+    async def look() -> bool:
+        before = status.get("etcdSnapshotRestorePhase")
+        status.clear()
+        status.update((await manager.client.get(ref)).get("status") or {})
+        phase = status.get("etcdSnapshotRestorePhase")
+        if nested(status, "etcdSnapshotRestore", "generation", default=0) < generation:
+            return False
+        if phase != before:
+            context.print_note(f"{ref}: {phase}")
+        return phase in ("Finished", "Failed")
+
+    await wait.wait_until(look, manager, ref.namespace, args.timeout, f"the restore of {ref}")
+    message = str(nested(status, "etcdSnapshotRestoreRun", "message", default=""))
+    if status["etcdSnapshotRestorePhase"] == "Failed":
+        what, _, hint = message.partition("; ")
+        raise CliError(f"{ref} was not restored: {what}.", hint, exit_codes.FAILED)
+    context.print(f"{ref} is restored: {message}")
+    return exit_codes.OK
 
 
 async def _wait_for_snapshot(

@@ -173,7 +173,9 @@ class OperationActions:
 
     async def _begin_snapshot(self, action: do.BeginSnapshot, state: ClusterState) -> None:
         before = {node.machine: None for node in state.recorded.operations.snapshot.nodes}
-        nodes = before | {name: {"tries": 0} for name in action.machines}
+        # What the generation before has recorded of the same machine is merged with this, so each field is said.
+        fresh = {"tries": 0, **dict.fromkeys(("snapshot", "message", "retryAt", "final"))}
+        nodes = before | dict.fromkeys(action.machines, fresh)
         change = {
             "etcdSnapshotCreate": {"generation": action.generation},
             "etcdSnapshotCreatePhase": "Started",

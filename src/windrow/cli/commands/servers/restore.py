@@ -1,11 +1,14 @@
 """Put a backup in the place of a stopped manager's database and CA. Nothing is lost: the former files are kept aside.
 
+With CLUSTER SNAPSHOT, restore a cluster from a snapshot of its etcd, as windrow snapshot restore does.
+
 It refuses while a manager runs in the directory. Machines that were made after the backup are unknown to the restored
 manager.
 
 Examples:
   windrow restore windrow-monday.backup
   windrow restore windrow-monday.backup --state-dir /var/lib/windrow
+  windrow restore prod prod-s3-on-demand-3-1767268800-s1 --wait
 """
 
 from __future__ import annotations
@@ -17,11 +20,35 @@ from windrow.cli.context import CliContext
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a file of windrow backup")
+    parser.add_argument("file", metavar="FILE | CLUSTER", help="a file of windrow backup, or a cluster")
+    parser.add_argument(
+        "snapshot", nargs="?", default="", metavar="SNAPSHOT", help="a name that windrow snapshot list shows"
+    )
+    parser.add_argument(
+        "--config",
+        choices=("none", "kubernetesVersion", "all"),
+        default="none",
+        help="with SNAPSHOT: what of the spec that it carries is written to the Cluster (default: none)",
+    )
+    options.add_wait(parser, "the cluster is restored")
+    options.add_connection(parser)
     options.add_state_dir(parser)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
+    return _restore_cluster(args, context) if args.snapshot else _restore_state(args, context)
+
+
+def _restore_cluster(args: argparse.Namespace, context: CliContext) -> int:
+    from windrow.cli import connect
+    from windrow.cli.commands.snapshot import restore_snapshot
+
+    options.normalize_wait(args)
+    args.name = args.file
+    return connect.run_connected(args, context, lambda manager: restore_snapshot(args, context, manager))
+
+
+def _restore_state(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.app.clock import SystemClock
     from windrow.app.state.backup import restore
 
