@@ -13,11 +13,6 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.change.revisions import list_revisions
-from windrow.clusters.operation_conditions import (
-    SNAPSHOT_CREATED,
-    SNAPSHOT_RESTORED,
-    operation_conditions,
-)
 from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
@@ -30,6 +25,11 @@ from windrow.clusters.plan.endpoint import (
 )
 from windrow.clusters.plan.endpoint_balancers import describe_problem
 from windrow.clusters.plan.names import list_reserved
+from windrow.clusters.plan.operations.conditions import (
+    SNAPSHOT_CREATED,
+    SNAPSHOT_RESTORED,
+    operation_conditions,
+)
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.pools import list_pending_changes
 from windrow.clusters.plan.unrecorded import MAX_NAMED, decide, describe_claims, describe_held

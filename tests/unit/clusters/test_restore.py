@@ -39,10 +39,10 @@ from windrow.clusters.api.operations.snapshot import (
     render_snapshot,
     token_hash,
 )
-from windrow.clusters.operation_conditions import operation_conditions
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, RemoveMachineFinalizer
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import restore
+from windrow.clusters.plan.operations.conditions import operation_conditions
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ClusterState, GuestState, Node
 

@@ -106,7 +106,7 @@ def plan(state: ClusterState) -> PartialPlan:
 
 
 def list_replaced(state: ClusterState) -> tuple[str, ...]:
-    """The uids of the machines that are replaced: all with etcd or the control plane, and those that would look for them in vain."""
+    """The uids of the machines that are replaced: all with etcd or the control plane, and those that would not find the new ones."""
     keeps_workers = bool(find_stable_join_url(state))
     gone = (one for one in state.machines if one.record.is_server or not keeps_workers)
     return tuple(sorted(one.record.uid for one in gone))
