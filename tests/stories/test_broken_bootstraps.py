@@ -22,10 +22,10 @@ from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, Role
 from windrow.core.clock import sleep
 from windrow.core.formats import yaml
 from windrow.core.rng import Rng
+from windrow.emulator.guest_os.binaries import render_binary
 from windrow.emulator.guest_os.hardware import AgentReport, DhcpLease, Disk, Hardware, Nic
 from windrow.emulator.guest_os.installers.k3s import SCRIPT as INSTALL_K3S
 from windrow.emulator.guest_os.machine import machine_factory
-from windrow.emulator.guest_os.systemd import render_binary
 from windrow.emulator.kit.network import Network
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

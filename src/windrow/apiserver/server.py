@@ -203,6 +203,12 @@ class ApiServer:
         self._pending_crds.append((definition, rng))
         self._is_prepared = False
 
+    def forget_definitions(self) -> None:
+        """The store's objects were replaced: serve the custom resources that are defined in it from the next request on."""
+        for type in [one for one in self.registry if one.custom]:
+            self.registry.remove(type)
+        self._is_prepared = False
+
     async def run(self) -> None:
         """The server's own controllers; until cancelled."""
         await self.prepare()

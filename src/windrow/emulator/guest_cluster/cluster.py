@@ -175,12 +175,15 @@ class GuestCluster:
             protect_claims=True,
         )
         StorageAdmission(self.api)
+        self._install_definitions()
+        self.api.subresource_handlers["pods", "log"] = partial(read_log, self)
+        self._pod_ranges = 0
+
+    def _install_definitions(self) -> None:
         for crd in (*HELM_CRDS, *(SNAPSHOT_CRDS if self.distribution.has_snapshot_controller else ())):
             self.api.install_crd(crd)
-        self.api.subresource_handlers["pods", "log"] = partial(read_log, self)
-        if has_snapshot_files(version):
-            self.api.install_crd(SNAPSHOT_CRD, Rng(f"snapshots of {uid}"))
-        self._pod_ranges = 0
+        if has_snapshot_files(self.version):
+            self.api.install_crd(SNAPSHOT_CRD, Rng(f"snapshots of {self.uid}"))
 
     def pods_of(self, chart: str) -> list[ChartPod]:
         """The pods of a bundled chart that is installed."""
@@ -218,6 +221,21 @@ class GuestCluster:
     def render_bootstrap(self) -> Raw:
         """What the server token opens: the certificate authorities, and the agents' password."""
         return {"files": dict(self.authorities.files), "agentPassword": self.agent_password}
+
+    async def reload(self) -> None:
+        """Serve what the store has now: its objects were replaced."""
+        self.api.forget_definitions()
+        self._install_definitions()
+        self.api.root_ca = self.authorities.server_ca
+        await self.api.prepare()
+
+    def open_bootstrap(self, authorities: CertificateAuthorities, server: str, agent: str) -> None:
+        """The authorities and passwords are those of a snapshot from now on."""
+        self.authorities, self.server_password, self.agent_password = authorities, server, agent
+
+    def reserve_pod_ranges(self, count: int) -> None:
+        """So many ranges of pods are taken by Nodes that came with the data."""
+        self._pod_ranges = max(self._pod_ranges, count)
 
     # -- access
 

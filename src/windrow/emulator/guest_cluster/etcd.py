@@ -41,6 +41,9 @@ class EtcdMembers:
     by_name: dict[str, EtcdMember] = field(default_factory=dict)
     is_embedded: bool = True  # False: one server keeps the data in SQLite, and there are no members
     removed: set[str] = field(default_factory=set)
+    left_behind: set[str] = field(
+        default_factory=set
+    )  # by a reset: their data are those of another etcd cluster
     on_change: Callable[[], None] = lambda: None
 
     def voters(self) -> list[EtcdMember]:
@@ -61,6 +64,13 @@ class EtcdMembers:
         self.by_name[member.name] = member
         self.on_change()
 
+    def reset(self, member: EtcdMember) -> None:
+        """This member, which does not run yet, is the whole cluster from now on."""
+        self.left_behind |= self.by_name.keys()
+        self.by_name = {member.name: member}
+        self.is_embedded = True
+        self.on_change()
+
     def add_learner(self, member: EtcdMember) -> None:
         """Add a learner. Raises JoinRefused, which may be retried, or NotMember."""
         if (same_node := self.find_by_node(member.node)) is not None and same_node.name != member.name:
@@ -77,6 +87,12 @@ class EtcdMembers:
 
     def rejoin(self, name: str, address: str) -> EtcdMember:
         """Mark a member up that restarts with its data. Raises NotMember when it was removed or its address changed."""
+        if name in self.left_behind:
+            found = " ".join(member.peer for member in self.by_name.values())
+            raise NotMember(
+                f"this server is a not a member of the etcd cluster. Found [{found}], "
+                f"expect: {name}=https://{address}:2380 (the cluster was reset; delete the db directory to join again)"
+            )
         if name in self.removed or name not in self.by_name:
             raise NotMember("the member has been permanently removed from the cluster")
         member = self.by_name[name]

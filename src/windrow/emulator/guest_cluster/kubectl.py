@@ -21,9 +21,9 @@ from windrow.core.formats.yaml import NotYaml, dump
 from windrow.core.text import encode_base64
 from windrow.emulator.guest_cluster.components.manifests import BadManifest, read_manifest
 from windrow.emulator.guest_cluster.distribution.k3s import K3S
+from windrow.emulator.guest_os.binaries import read_binary
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
-from windrow.emulator.guest_os.systemd import BINARY_PREFIX
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import KubeError, NotFound, error_for
@@ -65,8 +65,7 @@ async def _run_k3s(call: Invocation) -> int:
             return await _run_kubectl(Invocation(["kubectl", *rest], call.shell, call.streams))
         case ["crictl" | "ctr" | "check-config", *_]:
             return 0
-    call.guest.console(f"not simulated: {' '.join(call.argv)}")
-    return 0
+    return await call.shell.run_binary(call)
 
 
 async def _run_crictl(call: Invocation) -> int:
@@ -81,9 +80,8 @@ def _find_version(call: Invocation, program: str) -> str:
     directories = [*call.env.get("PATH", "").split(":"), "/var/lib/rancher/rke2/bin"]
     for directory in directories:
         content = call.guest.read(f"{directory}/{program.rsplit('/', 1)[-1]}") or b""
-        words = content.removeprefix(BINARY_PREFIX).split()
-        if content.startswith(BINARY_PREFIX) and len(words) > 1:
-            return words[1].decode()
+        if version := read_binary(content)[1]:
+            return version
     return ""
 
 

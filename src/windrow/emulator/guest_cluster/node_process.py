@@ -8,6 +8,7 @@ What the real program would refuse ends the process with its message on the cons
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,16 @@ from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
 from windrow.emulator.guest_cluster.components.manifests import deploy_manifests, remove_addon
 from windrow.emulator.guest_cluster.components.packaged import list_disabled_objects, stage_manifests
 from windrow.emulator.guest_cluster.control_plane import ControlPlane
+from windrow.emulator.guest_cluster.datastore.reset import (
+    DIFFERENT_TOKEN,
+    EtcdData,
+    ResetFailed,
+    check_release,
+    check_token,
+    read_bootstrap,
+    read_snapshot,
+    restore_objects,
+)
 from windrow.emulator.guest_cluster.datastore.snapshots import EtcdSnapshots
 from windrow.emulator.guest_cluster.distribution.admin_files import write_admin_kubeconfig, write_tokens
 from windrow.emulator.guest_cluster.distribution.distribution import BadSettings, Distribution, Role, Settings
@@ -52,11 +63,14 @@ from windrow.emulator.guest_cluster.supervisor import (
     SupervisorHandler,
     check_node_password,
 )
+from windrow.emulator.guest_os.binaries import read_binary
 from windrow.emulator.guest_os.hardware import GuestProgram
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.run import Invocation
-from windrow.emulator.guest_os.systemd import BINARY_PREFIX, NotifyReady
+from windrow.emulator.guest_os.systemd import NotifyReady
 from windrow.emulator.kit.network import bracketed
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.resources import SECRET
 
 Raw = dict[str, Any]
 Clusters = dict[str, GuestCluster]
@@ -74,6 +88,11 @@ _FATAL_ERRORS = (
     BadKubelet,
     NotMember,
     JoinFailed,
+    ResetFailed,
+)
+_RESET_DONE = (
+    "Managed etcd cluster membership has been reset, restart without --cluster-reset flag now. Backup and delete "
+    "${datadir}/server/db on each peer etcd server and rejoin the nodes"
 )
 
 
@@ -95,10 +114,13 @@ class NodeProcess:
         self.ready = ready
         self.clusters = clusters
         self.programs = programs
-        words = (self.guest.read(call.argv[0]) or b"")[len(BINARY_PREFIX) :].split()
-        self.version = Version.parse(words[1].decode())
+        self.version = Version.parse(read_binary(self.guest.read(call.argv[0]) or b"")[1])
         self.settings = Settings(distribution, "server")  # read when it runs
         self.disk_state: Raw = self.guest.hardware.root.state.setdefault(distribution.name, {})
+
+    @property
+    def data(self) -> EtcdData:
+        return EtcdData(self.guest, self.settings, self.disk_state)
 
     async def run(self) -> int:
         """Run until the machine or systemd stops it, or until it fails; then its exit code."""
@@ -108,6 +130,8 @@ class NodeProcess:
             return 0
         try:
             self._read_settings(role)
+            if role == "server" and self.settings.is_true("cluster-reset"):
+                return await self._reset_cluster()
             await (self._run_server() if role == "server" else self._run_agent())
         except _FATAL_ERRORS as error:
             self.log(f"level=fatal: {error}")
@@ -172,6 +196,7 @@ class NodeProcess:
     async def _join_or_create_cluster(self) -> GuestCluster:
         if self.disk_state and not self._has_data():
             self.disk_state.clear()
+        await self._open_restored()
         uid = self.disk_state.get("cluster")
         if uid is not None:
             cluster = self.clusters.get(uid)
@@ -201,12 +226,16 @@ class NodeProcess:
 
     def _check_bootstrap_token(self, cluster: GuestCluster) -> None:
         """The server token is the key of the bootstrap data. Raises Fatal for another one."""
-        text = self._token_text("token")
+        text = self._own_token()
         if text and parse_token(text).password != cluster.server_password:
             raise Fatal(
-                "starting kubernetes: preparing server: failed to bootstrap cluster data: "
-                "bootstrap data already found and encrypted with different token"
+                f"starting kubernetes: preparing server: failed to bootstrap cluster data: {DIFFERENT_TOKEN}"
             )
+
+    def _own_token(self) -> str:
+        """The token that this server was given, else the one that it wrote on its disk."""
+        path = f"{self.settings.data_directory}/server/token"
+        return self._token_text("token") or self.guest.read_text(path).strip()
 
     def _create_cluster(self) -> GuestCluster:
         """A new cluster with the CA files on the disk."""
@@ -215,6 +244,9 @@ class NodeProcess:
         )
         server = self._server_password(authorities)
         agent = self._password_of("agent-token") or server
+        return self._new_cluster(authorities, server, agent)
+
+    def _new_cluster(self, authorities: CertificateAuthorities, server: str, agent: str) -> GuestCluster:
         uid = self.guest.host.rng.uid()
         cluster = GuestCluster(
             uid,
@@ -313,6 +345,77 @@ class NodeProcess:
                 "starting kubernetes: preparing server: failed to validate server configuration: critical "
                 f"configuration value mismatch between servers: {', '.join(differing)}"
             )
+
+    # -- reset
+
+    async def _reset_cluster(self) -> int:
+        """`--cluster-reset`: exits by itself. Raises what a start raises."""
+        node, address, guest = node_name(self.guest, self.settings), self._address(), self.guest
+        if guest.host.network.find(address, self.settings.supervisor_port) is not None:
+            port = self.settings.supervisor_port
+            raise Fatal(f"starting kubernetes: listen tcp :{port}: bind: address already in use")
+        await guest.sleep(guest.delays.supervisor)
+        if self.settings.text("cluster-reset-restore-path"):
+            snapshot = await read_snapshot(guest, self.settings, node)
+            check_release(snapshot, self.settings, self.version)
+            self.data.replace(snapshot)
+            self.data.set_flag()
+            await guest.sleep(guest.delays.etcd)
+            await self._open_restored()
+        else:
+            await self._reset_members(node, address)
+        self.log(_RESET_DONE)
+        return 0
+
+    async def _reset_members(self, node: str, address: str) -> None:
+        """This member with its data becomes the whole cluster."""
+        if self.guest.is_file(self.data.flag):
+            raise Fatal(
+                "Managed etcd cluster membership was previously reset, please remove the cluster-reset flag and start "
+                f"{self.distribution.name} normally. If you need to perform another cluster reset, you must first "
+                f"manually delete the {self.data.flag} file"
+            )
+        await self._open_restored()
+        cluster = self.clusters.get(self.disk_state.get("cluster", ""))
+        if cluster is None or "member" not in self.disk_state:
+            raise Fatal("not simulated: cluster-reset of a server without etcd data")
+        self._check_bootstrap_token(cluster)
+        await self.guest.sleep(self.guest.delays.etcd)
+        if any(member.up for member in cluster.etcd.by_name.values()):
+            objects = {entry.key: entry.raw for entry in cluster.store.snapshot()[1]}
+            found = self._new_cluster(cluster.authorities, cluster.server_password, cluster.agent_password)
+            await restore_objects(found, objects)
+            cluster = found
+        self._set_only_member(cluster, node, address)
+        self.data.set_flag()
+
+    async def _open_restored(self) -> None:
+        """Bring up the state of a snapshot that lies on the disk, if the token opens it. Raises ResetFailed."""
+        snapshot = self.data.unopened
+        if snapshot is None:
+            return
+        password = parse_token(self._own_token()).password
+        check_token(snapshot, password)
+        authorities, agent = read_bootstrap(snapshot.bootstrap)
+        cluster = self.clusters.get(snapshot.cluster)
+        if cluster is None or cluster.servers:
+            cluster = self._new_cluster(authorities, password, agent)
+        cluster.open_bootstrap(authorities, password, agent)
+        await restore_objects(cluster, snapshot.objects)
+        write_authorities(self.guest, self._tls_directory(), authorities.files)
+        self._set_only_member(cluster, node_name(self.guest, self.settings), self._address())
+
+    def _set_only_member(self, cluster: GuestCluster, node: str, address: str) -> None:
+        member = EtcdMember(f"{node}-{self.guest.host.rng.uid()[:8]}", node, address)
+        cluster.etcd.reset(member)
+        self.data.set_member(cluster.uid, member.name)
+
+    async def _forget_node_password(self, cluster: GuestCluster) -> None:
+        """The first start after a reset: the password that the data have of this node may be of another disk."""
+        await cluster.wait_usable()
+        name = self.distribution.node_password_secret(node_name(self.guest, self.settings))
+        with contextlib.suppress(NotFound):
+            await cluster.client().delete(SECRET.ref(name, "kube-system"))
 
     # -- datastore
 
@@ -432,6 +535,8 @@ class NodeProcess:
 
     async def _run_kubelet(self, cluster: GuestCluster) -> None:
         if self.settings.role == "server":
+            if self.data.clear_flag():
+                await self._forget_node_password(cluster)
             await cluster.wait_usable()
             if not await check_node_password(
                 cluster, node_name(self.guest, self.settings), node_password(self.guest)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from windrow.emulator.guest_cluster.distribution.distribution import Distribution
 from windrow.emulator.guest_cluster.distribution.k3s import K3S
 from windrow.emulator.guest_cluster.distribution.rke2 import RKE2
 from windrow.emulator.guest_cluster.kubectl import kubectl_commands
+from windrow.emulator.guest_cluster.node_commands import node_command
 from windrow.emulator.guest_cluster.node_process import Clusters, NodeProcess
+from windrow.emulator.guest_os.binaries import command_key
 from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import (
@@ -138,6 +141,9 @@ class GuestMachine:
             **kubectl_commands(),
         }
         programs = {one.name: self._node_program(one) for one in (RKE2, K3S)}
+        for one in (RKE2, K3S):
+            run = partial(_run_in_foreground, programs[one.name])
+            commands[command_key(one.name)] = node_command(one, run, self.clusters)
         systemd = Systemd(guest, commands, {**programs, "qemu-ga": self._guest_agent})
         for verb in ("poweroff", "reboot", "shutdown"):
             commands[verb] = _shutdown_command
@@ -178,6 +184,10 @@ class GuestMachine:
                 await guest.addresses_changed.wait()
         finally:
             self.host.report_agent(None)
+
+
+async def _run_in_foreground(program: ServiceProgram, call: Invocation) -> int:
+    return await program(call, lambda: None)
 
 
 async def _shutdown_command(call: Invocation) -> int:

@@ -7,11 +7,11 @@ import posixpath
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
+from windrow.emulator.guest_os.binaries import render_binary
 from windrow.emulator.guest_os.installers import k3s, rke2
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
-from windrow.emulator.guest_os.systemd import render_binary
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.requests import Request
 

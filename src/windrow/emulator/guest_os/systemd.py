@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from windrow.emulator.guest_os.binaries import read_binary
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation, Shell
@@ -342,10 +343,7 @@ class Systemd:
 
     def _program(self, path: str) -> ServiceProgram | None:
         """The simulated program whose binary is at `path`."""
-        content = self.guest.read(path) or b""
-        if not content.startswith(BINARY_PREFIX):
-            return None
-        return self.programs.get(content[len(BINARY_PREFIX) :].split()[0].decode())
+        return self.programs.get(read_binary(self.guest.read(path) or b"")[0])
 
     # -- systemctl
 
@@ -455,12 +453,6 @@ _OTHER_VERBS = (
     "freeze thaw"
 )
 _UNSIMULATED_VERBS = frozenset(_OTHER_VERBS.split())
-BINARY_PREFIX = b"\x7fELF simulated "
-
-
-def render_binary(program: str, version: str = "") -> bytes:
-    """The content of the file that represents a program's binary."""
-    return BINARY_PREFIX + f"{program} {version}".strip().encode() + b"\n"
 
 
 def _full(name: str) -> str:

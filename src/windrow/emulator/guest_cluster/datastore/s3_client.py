@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import quote
 from xml.sax.saxutils import unescape
 
 from windrow.core import pki
@@ -21,6 +18,7 @@ from windrow.core.clock import parse_time
 from windrow.core.formats.cidr import is_address
 from windrow.emulator.guest_cluster.datastore.s3_settings import BadS3Settings, S3Settings
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.kit.aws_signature import UNSIGNED, sign
 from windrow.emulator.kit.network import bracketed
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.handler import Handler, Peer
@@ -29,7 +27,6 @@ from windrow.kubernetes.requests import Reply, Request
 _MOST_PAGES = 100
 _TRIES = 10  # of a request that the service refuses with 5xx
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 1.0
-_UNSIGNED = "UNSIGNED-PAYLOAD"
 _MESSAGES = {  # what an answer without body means
     403: "Access Denied.",
     404: "The specified key does not exist.",
@@ -187,7 +184,7 @@ class S3Client:
         self, method: str, path: str, query: tuple[tuple[str, str], ...], headers: tuple[tuple[str, str], ...]
     ) -> tuple[tuple[str, str], ...]:
         stamp = self.guest.now().strftime("%Y%m%dT%H%M%SZ")
-        signed = {"host": self.settings.endpoint, "x-amz-content-sha256": _UNSIGNED, "x-amz-date": stamp}
+        signed = {"host": self.settings.endpoint, "x-amz-content-sha256": UNSIGNED, "x-amz-date": stamp}
         signed |= {name.lower(): value for name, value in headers}
         if self.settings.session_token:
             signed["x-amz-security-token"] = self.settings.session_token
@@ -196,29 +193,6 @@ class S3Client:
         credential = f"AWS4-HMAC-SHA256 Credential={self.settings.access_key}/{scope}"
         authorization = f"{credential}, SignedHeaders={';'.join(sorted(signed))}, Signature={signature}"
         return (*((name, value) for name, value in signed.items()), ("Authorization", authorization))
-
-
-def sign(
-    method: str,
-    path: str,
-    query: tuple[tuple[str, str], ...],
-    headers: Mapping[str, str],
-    region: str,
-    secret_key: str,
-) -> str:
-    """The signature of a request with these headers, by lower-case name, of which one is `x-amz-date`."""
-    stamp = headers["x-amz-date"]
-    encoded = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in sorted(query))
-    lines = [method, quote(path, safe="/"), encoded]
-    lines += [f"{name}:{headers[name].strip()}" for name in sorted(headers)]
-    lines += ["", ";".join(sorted(headers)), headers.get("x-amz-content-sha256", _UNSIGNED)]
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    scope = f"{stamp[:8]}/{region}/s3/aws4_request"
-    key = f"AWS4{secret_key}".encode()
-    for part in scope.split("/"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def read_bundle(guest: GuestOS, text: str) -> str:

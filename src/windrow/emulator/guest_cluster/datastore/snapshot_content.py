@@ -37,7 +37,7 @@ class Snapshot:
     version: str
     token_hash: str
     bootstrap: Mapping[str, Any] = field(repr=False)
-    objects: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    objects: Mapping[str, dict[str, Any]] = field(repr=False)
 
 
 def hash_token(password: str) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windrow.core.formats.version import NotVersion, Version
+from windrow.emulator.guest_os.binaries import render_binary
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.run import Invocation
-from windrow.emulator.guest_os.systemd import render_binary
 
 COMMAND = "install-k3s-simulated"
 SCRIPT = f'#!/bin/sh\n# Simulated: in place of the script at https://get.k3s.io\nset -e\n{COMMAND} "$@"\n'

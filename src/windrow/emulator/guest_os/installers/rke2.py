@@ -5,8 +5,8 @@ starts nothing.
 from __future__ import annotations
 
 from windrow.core.formats.version import NotVersion, Version
+from windrow.emulator.guest_os.binaries import render_binary
 from windrow.emulator.guest_os.shell.run import Invocation
-from windrow.emulator.guest_os.systemd import render_binary
 
 COMMAND = "install-rke2-simulated"
 SCRIPT = f"#!/bin/sh\n# Simulated: in place of the script at https://get.rke2.io\nset -e\n{COMMAND}\n"

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
+from windrow.emulator.guest_os.binaries import command_key, read_binary
 from windrow.emulator.guest_os.budget import KILLED, DiskFull, ScriptBudget, ScriptKilled
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.expand import ShellExit, ShellState, WordExpansion
@@ -400,10 +401,21 @@ class Shell:
         if entry is None or not entry.mode & 0o111:
             return self._fail(call.streams, f"{path}: Permission denied", 126)
         if not entry.content.startswith(b"#!"):
-            self.guest.console(f"not simulated: program {path}")
-            return 0
+            return await self._binary(path, entry.content, call)
         child = self.child(call.argv[1:], path)
         return await child.run(entry.content.decode("utf-8", "replace"), call.streams)
+
+    async def run_binary(self, call: Invocation) -> int:
+        """Run the simulated program whose binary is found under the call's name."""
+        path = self._find_program(call.argv[0])
+        return await self._binary(path, self.guest.read(path) or b"", call)
+
+    async def _binary(self, path: str, content: bytes, call: Invocation) -> int:
+        command = self.commands.get(command_key(read_binary(content)[0]))
+        if command is None:
+            self.guest.console(f"not simulated: program {path}")
+            return 0
+        return await command(Invocation([path, *call.argv[1:]], self, call.streams))
 
     async def _builtin(self, call: Invocation) -> int:
         name, *rest = call.argv

@@ -1,0 +1,189 @@
+"""`<rke2|k3s> server --cluster-reset`: one member becomes the whole cluster, with its own data or those of a snapshot.
+
+As with the real servers (reference/10-day2 §2.5; K3s' pkg/etcd and pkg/cluster): the service has to be stopped; the command
+ends by itself and leaves `db/reset-flag`, which the next start removes. A reset without a snapshot is refused while the flag
+is there. The data are replaced before the token is tried, so that after a wrong one the right one is enough.
+
+The state of a snapshot goes into the cluster that it is of while no server of that runs: its agents then find it again. While
+servers of it run, and where that cluster is unknown, a cluster of its own comes up: two of them go on side by side.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.core.formats.version import Version
+from windrow.emulator.guest_cluster.charts import uninstall_chart
+from windrow.emulator.guest_cluster.cluster import GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.datastore.local_snapshots import LocalSnapshots, NoDirectory
+from windrow.emulator.guest_cluster.datastore.s3_client import S3Client, S3Failed
+from windrow.emulator.guest_cluster.datastore.s3_settings import BadS3Settings, S3Settings, read_flags
+from windrow.emulator.guest_cluster.datastore.snapshot_content import (
+    COMPRESSED,
+    BadSnapshot,
+    Snapshot,
+    decode_snapshot,
+    decompress,
+    hash_token,
+)
+from windrow.emulator.guest_cluster.distribution.distribution import Settings
+from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART
+from windrow.emulator.guest_cluster.distribution.pki import CertificateAuthorities
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.objects import Raw, name_of
+from windrow.kubernetes.resources import NODE
+
+DIFFERENT_TOKEN = "bootstrap data already found and encrypted with different token"
+_SPARE_RANGES = 64  # of pods, taken by Nodes that were deleted before the snapshot
+_UNOPENED = "restored snapshot"  # what lies on the disk while no token has opened it
+
+
+class ResetFailed(Exception):
+    """The reset, or the start after it, ends with this message."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdData:
+    """The directory of etcd's data on a server's disk, and what a simulated disk has in place of its files."""
+
+    guest: GuestOS
+    settings: Settings
+    state: dict[str, Any]
+
+    @property
+    def directory(self) -> str:
+        return f"{self.settings.data_directory}/server/db"
+
+    @property
+    def flag(self) -> str:
+        return f"{self.directory}/reset-flag"
+
+    @property
+    def unopened(self) -> Snapshot | None:
+        found: Snapshot | None = self.state.get(_UNOPENED)
+        return found
+
+    def set_member(self, cluster: str, member: str) -> None:
+        """The disk has the data of this member."""
+        self.state.clear()
+        self.state.update(cluster=cluster, member=member)
+        self.guest.write(f"{self.directory}/etcd/name", member.encode(), 0o600)
+
+    def replace(self, snapshot: Snapshot) -> None:
+        """The disk has the data of a snapshot; what was there is moved aside."""
+        old = self.guest.read(f"{self.directory}/etcd/name")
+        if old is not None:
+            stamp = int(self.guest.now().timestamp())
+            self.guest.write(f"{self.directory}/etcd-old-{stamp}/name", old, 0o600)
+        self.state.clear()
+        self.state[_UNOPENED] = snapshot
+        self.guest.write(f"{self.directory}/etcd/name", b"restored\n", 0o600)
+
+    def set_flag(self) -> None:
+        self.guest.write(self.flag, b"", 0o600)
+
+    def clear_flag(self) -> bool:
+        """Whether the flag was there."""
+        return self.guest.is_file(self.flag) and self.guest.remove(self.flag)
+
+
+async def read_snapshot(guest: GuestOS, settings: Settings, node: str) -> Snapshot:
+    """The snapshot of `cluster-reset-restore-path`: a file on the disk, or with S3 an object. Raises ResetFailed."""
+    path = settings.text("cluster-reset-restore-path")
+    s3 = read_flags(settings)
+    if s3 is not None:
+        path = await _download(guest, settings, node, s3, path)
+    content = guest.read(path)
+    if content is None:
+        if guest.is_directory(path):
+            raise ResetFailed(f"etcd: snapshot path must be a file, not a directory: {path}")
+        raise ResetFailed(f"etcd: snapshot path does not exist: {path}")
+    try:
+        return decode_snapshot(decompress(content) if path.endswith(COMPRESSED) else content)
+    except BadSnapshot as error:
+        raise ResetFailed(str(error)) from error
+
+
+async def _download(guest: GuestOS, settings: Settings, node: str, s3: S3Settings, name: str) -> str:
+    """Bring the object to the snapshot directory; its path there. Raises ResetFailed."""
+    local = LocalSnapshots(guest, node, settings.data_directory, settings.text("etcd-snapshot-dir"))
+    try:
+        local.open()
+        if s3.is_default:
+            secret = f'failed to get config from etcd-s3-config-secret "{s3.config_secret}"'
+            why = f"{secret}: failed to get etcd S3 config secret: runtime core not ready"
+            raise BadS3Settings(why if s3.config_secret else "s3 configuration was not set")
+        client = S3Client(guest, s3)
+        await client.check_bucket()
+    except (S3Failed, BadS3Settings, NoDirectory) as error:
+        raise ResetFailed(f"failed to initialize S3 client: {error}") from error
+    try:
+        await guest.sleep(guest.delays.upload)
+        content = await client.get(client.settings.join(name))
+    except S3Failed as error:
+        raise ResetFailed(f"failed to download snapshot from S3: {error}") from error
+    path = local.path(posixpath.basename(name))
+    guest.write(path, content, 0o600)
+    return path
+
+
+def check_release(snapshot: Snapshot, settings: Settings, version: Version) -> None:
+    """Raises ResetFailed for the snapshot of a later minor release: its objects may be stored as this one cannot read."""
+    made_by = Version.parse(snapshot.version)
+    if made_by.line > version.line:
+        raise ResetFailed(
+            f"the snapshot was made by {settings.distribution.name} {made_by}, which is newer than {version}: "
+            "etcd data cannot be used by an earlier minor release"
+        )
+
+
+def check_token(snapshot: Snapshot, password: str) -> None:
+    """Raises ResetFailed unless the password opens the bootstrap data."""
+    if hash_token(password) != snapshot.token_hash:
+        raise ResetFailed(
+            f"starting kubernetes: preparing server: failed to bootstrap cluster data: {DIFFERENT_TOKEN}"
+        )
+
+
+def read_bootstrap(bootstrap: Mapping[str, Any]) -> tuple[CertificateAuthorities, str]:
+    """The authorities, and the agents' password. Raises ResetFailed."""
+    files, password = bootstrap.get("files"), bootstrap.get("agentPassword")
+    if not isinstance(files, dict) or not isinstance(password, str):
+        raise ResetFailed("failed to bootstrap cluster data: unexpected end of JSON input")
+    return CertificateAuthorities(files, delivered=True), password
+
+
+async def restore_objects(cluster: GuestCluster, objects: Mapping[str, Raw]) -> None:
+    """The cluster's API has exactly these objects, and what every server makes of its own at its start."""
+    store = cluster.store
+    before = {entry.key: entry for entry in store.snapshot()[1]}
+    for key, entry in before.items():
+        if key not in objects:
+            await store.commit(key, None, entry.rev)
+    for key, raw in objects.items():
+        found = before.get(key)
+        if found is None or found.raw != raw:
+            await store.commit(key, dict(raw), found.rev if found is not None else None)
+    store.compact(store.rev)
+    await cluster.reload()
+    await _forget_obsolete(cluster)
+
+
+async def _forget_obsolete(cluster: GuestCluster) -> None:
+    """What the simulation knows beside the objects follows them."""
+    cluster.addons.clear()
+    cluster.helm_specs.clear()
+    local = cluster.client()
+    charts = {(raw["metadata"]["namespace"], name_of(raw)) for raw in await local.list(HELM_CHART)}
+    for chart, release in list(cluster.releases.items()):
+        if (release.namespace, release.name) not in charts:
+            uninstall_chart(cluster, chart)
+    now = cluster.clock.monotonic()
+    nodes = await local.list(NODE)
+    for raw in nodes:
+        cluster.heartbeats.setdefault(name_of(raw), Heartbeat(alive=False, last=now))
+    cluster.reserve_pod_ranges(len(nodes) + _SPARE_RANGES)
+    cluster.changed.notify()
