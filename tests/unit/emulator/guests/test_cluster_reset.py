@@ -22,7 +22,7 @@ from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.rke2 import RKE2
 from windrow.emulator.guest_os.hardware import Disk
 from windrow.emulator.guest_os.shell.run import Shell, Streams
-from windrow.emulator.object_store import ObjectStore
+from windrow.emulator.storage.object_store import ObjectStore
 from windrow.kubernetes.objects import name_of
 from windrow.kubernetes.resources import CONFIG_MAP, NODE
 
@@ -304,6 +304,46 @@ def test_a_bucket_that_refuses_fails_the_restore(more: dict[str, str], message: 
             await testbed.wait_for(lambda: host.logged(message))
 
             assert host.logged("level=fatal: ")
+
+    run_driven(scenario())
+
+
+def test_the_keys_of_the_bucket_may_come_from_the_environment_of_a_script_before_the_start():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            store = ObjectStore(testbed.clock, ["etcd"])
+            store.listen(testbed.network, HOST)
+            kubectl, _ = await a_cluster(testbed, **flags_for(store))
+            await make(kubectl, config_map("kept"))
+            await run(testbed, "one", "rke2 etcd-snapshot save --name mine")
+            name = next(iter(store.buckets["etcd"])).removeprefix("prod/")
+            await make(kubectl, config_map("later"))
+            guest = testbed.machines["one"].guest  # type: ignore[attr-defined]
+            config = guest.read_text("/etc/rancher/rke2/config.yaml").splitlines()
+            plain = "\n".join(line for line in config if not line.startswith("etcd-s3"))
+            guest.write("/etc/rancher/rke2/config.yaml", plain.encode())
+            guest.write("/tmp/ca", store.ca.encode())
+            guest.write(
+                "/etc/windrow/restore.env",
+                b"export AWS_ACCESS_KEY_ID=snapshots\nexport AWS_SECRET_ACCESS_KEY='simulated'\n",
+            )
+            flags = f"--etcd-s3 --etcd-s3-bucket=etcd --etcd-s3-endpoint={HOST}:9000 --etcd-s3-folder=prod"
+            script = (
+                "set -eu\n[ -e /etc/windrow/restored ] && exit 0\n. /etc/windrow/restore.env\n"
+                f"{RESET} --cluster-reset-restore-path={name} {flags} --etcd-s3-endpoint-ca=/tmp/ca\n"
+                "touch /etc/windrow/restored\n"
+            )
+            guest.write("/etc/windrow/restore.sh", script.encode(), 0o700)
+            guest.write(
+                "/etc/systemd/system/rke2-server.service.d/90-restore.conf",
+                b"[Service]\nExecStartPre=/bin/sh /etc/windrow/restore.sh\n",
+            )
+
+            await run(testbed, "one", "systemctl daemon-reload", "systemctl restart rke2-server")
+
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
+            assert await maps(kubectl) == {"kept"}
+            assert guest.exists("/etc/windrow/restored")
 
     run_driven(scenario())
 

@@ -13,7 +13,7 @@ from windrow.core import pki
 from windrow.core.text import encode_base64
 from windrow.emulator.guest_cluster.datastore.snapshot_file import ETCD_SNAPSHOT_FILE
 from windrow.emulator.kit.aws_signature import sign
-from windrow.emulator.object_store import ObjectStore
+from windrow.emulator.storage.object_store import ObjectStore
 from windrow.kubernetes import requests
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of

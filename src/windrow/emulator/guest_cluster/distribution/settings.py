@@ -27,6 +27,13 @@ from windrow.emulator.guest_cluster.distribution.distribution import (
 )
 from windrow.emulator.guest_os.operating_system import GuestOS
 
+# Variables that have no prefix of the program.
+_PLAIN_VARIABLES: Mapping[str, str] = {
+    "etcd-s3-access-key": "AWS_ACCESS_KEY_ID",
+    "etcd-s3-secret-key": "AWS_SECRET_ACCESS_KEY",
+    "etcd-s3-session-token": "AWS_SESSION_TOKEN",
+}
+
 
 def read_settings(
     guest: GuestOS,
@@ -42,6 +49,11 @@ def read_settings(
         flag: value
         for flag, name in distribution.environment.items()
         if flag in distribution.flags[role] and (value := environment.get(distribution.variable(name)))
+    }
+    variables |= {
+        flag: value
+        for flag, name in _PLAIN_VARIABLES.items()
+        if flag in distribution.flags[role] and (value := environment.get(name))
     }
     path = next((value for flag, value in flags if flag == "config" and value), variables.get("config", ""))
     path = path or distribution.config
