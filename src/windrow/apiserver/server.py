@@ -110,7 +110,8 @@ class ApiServer:
     * `protect_claims`: run the PVC protection controller. Off where another controller does it.
     * `admission` hooks run on every write. `subresource_handlers` serve subresources of other API groups, by
       `("virtualmachines.subresources.kubevirt.io", "start")`; `subresource_versions` are the served
-      versions of such a group (`v1`). `routes` are handlers by path prefix.
+      versions of such a group (`v1`). `routes` are handlers by path prefix. `warn_of_write` gives a warning for the answer
+      to a write to a type, "" for none.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class ApiServer:
         self.subresource_handlers: dict[tuple[str, str], SubresourceHandler] = {}
         self.subresource_versions: dict[str, tuple[str, ...]] = {}
         self.routes: dict[str, RouteHandler] = {}
+        self.warn_of_write: Callable[[ResourceType], str] = lambda type: ""
         self._nonresource = NonResourceHandler(
             self.registry,
             lambda: self.version,
@@ -368,6 +370,8 @@ class ApiServer:
             raise apierrors.no_containers(info.subresource)
         await decoding.work_on(call.size, lambda: self._read_body(request, type, call))
         outcome = await self._perform(type, call)
+        if call.verb in ("create", "update", "patch") and (text := self.warn_of_write(type)):
+            call.warnings.append(text)
         reply = self._encode(outcome, form, options)
         if form.media_type == YAML and not form.as_:
             reply = await decoding.work_on(reply.size, partial(to_yaml, reply))

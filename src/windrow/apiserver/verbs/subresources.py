@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from windrow.apiserver.service_account_tokens import (
     MIN_LIFETIME,
     ServiceAccountTokens,
 )
-from windrow.apiserver.storage.port import Entry
+from windrow.apiserver.storage.port import Entry, RevisionMismatch
 from windrow.apiserver.types import schema
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.types.validation import finalizer_errors
@@ -24,6 +25,7 @@ from windrow.apiserver.verbs import metadata
 from windrow.apiserver.verbs.delete import delete, read_delete_options
 from windrow.apiserver.verbs.rest_storage import retry_on_conflict
 from windrow.core.clock import format_time
+from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import NAMESPACE, ApiResource
 from windrow.kubernetes.selectors import read_label_selector
 
@@ -121,30 +123,100 @@ async def eviction(context: ServerContext, type: ResourceType, call: ApiCall) ->
     }
     read_delete_options(call)
     pod = await get_entry(context, type, call.info)
-    await _check_budgets(context, pod.raw)
+    if not _ignores_budgets(pod.raw):
+        await _take_disruption(context, pod.raw, dry_run=bool(call.dry_run))
     await delete(context, type, call)
     return JsonResult(apierrors.success_status(code=201), 201)
 
 
-async def _check_budgets(context: ServerContext, pod: Raw) -> None:
-    budgets = context.registry.find_resource("policy", "poddisruptionbudgets")
-    if budgets is None:
-        return
+def _ignores_budgets(pod: Raw) -> bool:
+    """Whether the pod serves no client: it has ended, has not begun, or is deleted already."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+async def _take_disruption(context: ServerContext, pod: Raw, *, dry_run: bool) -> None:
+    """Have the eviction counted by the pod's PodDisruptionBudget. Raises what forbids it."""
+    type = context.registry.find_resource("policy", "poddisruptionbudgets")
+    while type is not None:
+        found = await _find_budget(context, type, pod)
+        if found is None or _is_unhealthy_and_free(pod, found.raw):
+            return
+        _check_budget(found.raw)
+        if dry_run:
+            return
+        status = _disrupted(found.raw, pod["metadata"]["name"], context.timestamp())
+        with contextlib.suppress(RevisionMismatch):
+            await context.store.commit(found.key, {**found.raw, "status": status}, found.rev)
+            return
+
+
+async def _find_budget(context: ServerContext, type: ResourceType, pod: Raw) -> Entry | None:
     labels = pod["metadata"].get("labels") or {}
-    for entry in (await context.store.range(budgets.prefix(pod["metadata"]["namespace"]))).entries:
-        selector = (entry.raw.get("spec") or {}).get("selector")
-        allowed = (entry.raw.get("status") or {}).get("disruptionsAllowed", 0)
-        if selector is not None and read_label_selector(selector).matches(labels) and allowed < 1:
-            name = entry.raw["metadata"]["name"]
-            cause = {
-                "reason": "DisruptionBudget",
-                "message": f"The disruption budget {name} does not allow it",
-            }
-            raise apierrors.status_error(
-                429,
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                details={"causes": [cause], "retryAfterSeconds": 10},
-            )
+    matching = [
+        entry
+        for entry in (await context.store.range(type.prefix(pod["metadata"]["namespace"]))).entries
+        if (selector := (entry.raw.get("spec") or {}).get("selector")) is not None
+        and read_label_selector(selector).matches(labels)
+    ]
+    if len(matching) > 1:
+        why = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+        raise apierrors.status_error(500, why)
+    return matching[0] if matching else None
+
+
+def _is_unhealthy_and_free(pod: Raw, budget: Raw) -> bool:
+    """Whether the pod is not Ready and may go without being counted."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+        return False
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    desired = status.get("desiredHealthy", 0)
+    return bool(desired > 0 and status.get("currentHealthy", 0) >= desired)
+
+
+def _check_budget(budget: Raw) -> None:
+    """Raises 429 where the budget spares none, or its controller has not seen it yet."""
+    name, status = budget["metadata"]["name"], budget.get("status") or {}
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 1):
+        raise _too_many(f"The disruption budget {name} is still being processed by the server.", 10)
+    if len(status.get("disruptedPods") or ()) > _MAX_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise apierrors.status_error(403, f'poddisruptionbudgets.policy "{name}" is forbidden: {why}')
+    if status.get("disruptionsAllowed", 0) < 1:
+        desired, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        raise _too_many(
+            f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        )
+
+
+_MAX_DISRUPTED = 2000
+
+
+def _too_many(why: str, retry_after_s: int = 0) -> KubeError:
+    details: Raw = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+    details |= {"retryAfterSeconds": retry_after_s} if retry_after_s else {}
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    return apierrors.status_error(429, text, details=details)
+
+
+def _disrupted(budget: Raw, pod: str, at: str) -> Raw:
+    """The status with one disruption less."""
+    status = dict(budget["status"])
+    status["disruptionsAllowed"] -= 1
+    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: at}
+    if not status["disruptionsAllowed"]:
+        status["conditions"] = [
+            {**one, "status": "False", "reason": "InsufficientPods", "lastTransitionTime": at}
+            if one["type"] == "DisruptionAllowed"
+            else one
+            for one in status.get("conditions") or ()
+        ]
+    return status
 
 
 async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:

@@ -26,6 +26,7 @@ from windrow.core.formats.cidr import is_address
 from windrow.core.formats.version import Version
 from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.admission import StorageAdmission
+from windrow.emulator.guest_cluster.components.unsimulated import UnsimulatedKinds
 from windrow.emulator.guest_cluster.containers.logs import read_log
 from windrow.emulator.guest_cluster.csi.kinds import SNAPSHOT_CRDS
 from windrow.emulator.guest_cluster.csi.port import RegisteredDrivers
@@ -176,6 +177,8 @@ class GuestCluster:
         )
         StorageAdmission(self.api)
         self._install_definitions()
+        unsimulated = UnsimulatedKinds()
+        self.api.warn_of_write = lambda type: unsimulated.warn(type.kind, custom=type.custom)
         self.api.subresource_handlers["pods", "log"] = partial(read_log, self)
         self._pod_ranges = 0
 
@@ -203,6 +206,11 @@ class GuestCluster:
         """A server whose API is up: that of node `preferred` if it is, else any."""
         up = {name: server for name, server in self.servers.items() if server.api_up}
         return up.get(preferred) or next(iter(up.values()), None)
+
+    def is_outpaced(self, server: ServerInstance) -> bool:
+        """Whether another API server is two minors or more ahead, which nothing forbids and nothing supports."""
+        others = (one.version for one in self.servers.values() if one.api_up)
+        return any(one.line >= (server.version.major, server.version.minor + 2) for one in others)
 
     @property
     def oldest_api_version(self) -> Version:

@@ -16,6 +16,7 @@ from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, Heartbe
 from windrow.emulator.guest_cluster.components.cloud_controller import run_cloud_controller
 from windrow.emulator.guest_cluster.components.helm_controller import HelmController
 from windrow.emulator.guest_cluster.components.service_lb import ServiceLB
+from windrow.emulator.guest_cluster.containers.static_pods import remove_mirror_pods
 from windrow.emulator.guest_cluster.csi.persistent_volumes import run_volume_controller
 from windrow.emulator.guest_cluster.csi.snapshots import run_snapshot_controller
 from windrow.emulator.guest_cluster.datastore.snapshot_objects import run_snapshot_objects
@@ -108,6 +109,7 @@ class ControlPlane:
         member = self.cluster.etcd.find_by_node(name)
         if member is not None:
             self.cluster.etcd.remove(member.name)
+        await remove_mirror_pods(self.cluster, name)
         with contextlib.suppress(NotFound):
             await self.cluster.client().delete(
                 SECRET.ref(self.distribution.node_password_secret(name), "kube-system")

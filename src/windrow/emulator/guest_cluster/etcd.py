@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from windrow.core.formats.version import Version
 from windrow.emulator.kit.network import bracketed
 
 
@@ -16,8 +17,17 @@ class JoinRefused(Exception):
     """etcd refuses a new member now; the message is etcd's."""
 
 
+class EtcdDowngrade(Exception):
+    """A member of an older etcd than the cluster's; the message is etcd's."""
+
+
 class NotMember(Exception):
     """The etcd data belongs to a member that the cluster removed, or whose address has changed."""
+
+
+def etcd_version(kubernetes: Version) -> tuple[int, int]:
+    """The etcd that a release of RKE2 or K3s brings."""
+    return (3, 6) if kubernetes.minor >= 34 else (3, 5)
 
 
 @dataclass(slots=True)
@@ -28,6 +38,7 @@ class EtcdMember:
     learner: bool = False
     up: bool = False
     registered: bool = False  # whether its Node has been observed
+    version: tuple[int, int] | None = None  # of etcd, since it runs
 
     @property
     def peer(self) -> str:
@@ -45,6 +56,23 @@ class EtcdMembers:
         default_factory=set
     )  # by a reset: their data are those of another etcd cluster
     on_change: Callable[[], None] = lambda: None
+    cluster_version: tuple[int, int] = (0, 0)
+
+    def check_version(self, version: tuple[int, int]) -> None:
+        """Raises EtcdDowngrade for a version before the one that all members had."""
+        if version < self.cluster_version:
+            own, known = (f"{major}.{minor}" for major, minor in (version, self.cluster_version))
+            raise EtcdDowngrade(
+                f"etcdserver: invalid downgrade; server version is lower than determined cluster version "
+                f"(current-server-version: {own}.0, determined-cluster-version: {known})"
+            )
+
+    def set_version(self, name: str, version: tuple[int, int]) -> None:
+        """A member runs this version; once all do, the cluster has it and does not go back."""
+        self.by_name[name].version = version
+        known = [member.version for member in self.by_name.values()]
+        if lowest := min((one or (0, 0) for one in known), default=None):
+            self.cluster_version = max(self.cluster_version, lowest)
 
     def voters(self) -> list[EtcdMember]:
         return [member for member in self.by_name.values() if not member.learner]

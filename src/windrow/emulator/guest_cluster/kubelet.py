@@ -9,9 +9,14 @@ is made; with an external cloud provider the addresses stay with the host name u
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from windrow.core.clock import format_time
 from windrow.core.formats.json import dumps
@@ -19,6 +24,7 @@ from windrow.core.formats.version import Version
 from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, GuestCluster, Heartbeat, MountFailed
 from windrow.emulator.guest_cluster.containers.images import list_node_images
 from windrow.emulator.guest_cluster.containers.runtime import Containers
+from windrow.emulator.guest_cluster.containers.static_pods import list_static_pods, mirror_static_pods
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
@@ -56,6 +62,13 @@ NO_NETWORK = Condition(
     "KubeletNotReady",
     "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
     "message:Network plugin returns error: cni plugin not initialized",
+)
+TOO_NEW = Condition(
+    "Ready",
+    "False",
+    "KubeletNotReady",
+    "failed to initialize CSINode: error updating CSINode annotation: timed out waiting for the condition; "
+    "caused by: the server could not find the requested resource",
 )
 _PRESSURE_CONDITIONS = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -139,6 +152,7 @@ class Kubelet:
         settings: Settings,
         version: Version,
         programs: Mapping[str, GuestProgram],
+        daemons: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = MappingProxyType({}),
     ) -> None:
         self.guest = guest
         self.cluster = cluster
@@ -157,8 +171,10 @@ class Kubelet:
         )
         self.waits_for_cloud_provider = settings.has_external_cloud_provider or has_own
         self._has_own_cloud_controller = has_own and settings.runs_api  # on this machine
+        self._daemons = daemons  # containers that decide themselves when they act
         self._ref = NODE.ref(self.name)
-        self._pod_tasks: dict[str, asyncio.Task[None]] = {}
+        # By cluster and pod: what the service's restart does not end.
+        self._pod_tasks: dict[tuple[str, str], asyncio.Task[None]] = guest.storage.chart_pods
 
     async def run(self) -> None:
         await self.guest.sleep(self.guest.delays.kubelet)
@@ -174,7 +190,8 @@ class Kubelet:
                 group.create_task(self._renew_lease())
                 group.create_task(self._become_ready())
                 group.create_task(volumes.run())
-                await self._run_pods(group)
+                group.create_task(self._mirror_static_pods())
+                await self._run_pods()
         finally:
             if self.cluster.volume_managers.get(self.name) is volumes:
                 del self.cluster.volume_managers[self.name]
@@ -260,7 +277,10 @@ class Kubelet:
         }
         if external := self.settings.list("node-external-ip"):
             annotations[self.settings.distribution.node_annotation("external-ip")] = ",".join(external)
-        annotations[self.settings.distribution.node_annotation("node-args")] = self._node_arguments()
+        named = self.settings.distribution.node_annotation
+        annotations[named("node-args")] = self._node_arguments()
+        annotations[named("node-env")] = "{}"
+        annotations[named("node-config-hash")] = self._config_hash()
         if self.waits_for_cloud_provider:
             annotations[PROVIDED_IP] = ",".join(self.addresses)
         return annotations
@@ -272,6 +292,11 @@ class Kubelet:
             for value in values:
                 words += [f"--{flag}", _MASK if flag in _SECRET_FLAGS else value]
         return dumps(words).decode()
+
+    def _config_hash(self) -> str:
+        """Of the flags with their secrets, so that it changes with whatever the service is started with."""
+        digest = hashlib.sha256(repr(sorted(self.settings.flags.items())).encode()).digest()
+        return base64.b32encode(digest).decode()
 
     def _status(self) -> Raw:
         hardware = self.guest.hardware
@@ -317,6 +342,7 @@ class Kubelet:
         if not known.get("installed"):
             await self.guest.sleep(self.guest.delays.network_plugin)
             known["installed"] = True
+        await self._wait_for_api_version()
 
         def edit(raw: Raw) -> None:
             self._set_conditions(raw, ready=True)
@@ -324,6 +350,23 @@ class Kubelet:
         if await self.cluster.edit(self._ref, edit, subresource="status") is not None:
             self.guest.log("kubelet", "node is Ready")
         self.cluster.changed.notify()
+
+    async def _wait_for_api_version(self) -> None:
+        """Return once no API server that the kubelet may speak to is of an older minor. A real one does not refuse, either; what
+        it then needs of a newer API it does not find."""
+        if self.settings.runs_api or self.version.line <= self.cluster.oldest_api_version.line:
+            return
+        self.guest.log(
+            "kubelet",
+            f"failed to initialize CSINode: the server could not find the requested resource (kubelet {self.version} is newer "
+            f"than the cluster's kube-apiserver {self.cluster.oldest_api_version})",
+        )
+
+        def edit(raw: Raw) -> None:
+            set_node_condition(raw, TOO_NEW, self.guest.now())
+
+        await self.cluster.edit(self._ref, edit, subresource="status")
+        await self.cluster.changed.wait_for(lambda: self.version.line <= self.cluster.oldest_api_version.line)
 
     def _network_plugin(self) -> str:
         if self.settings.role == "server":
@@ -344,13 +387,36 @@ class Kubelet:
 
     # -- pods
 
-    async def _run_pods(self, group: asyncio.TaskGroup) -> None:
+    async def _run_pods(self) -> None:
+        for (cluster, _), task in self._pod_tasks.items():
+            if cluster != self.cluster.uid:
+                task.cancel()
+        for name, run in self._daemons.items():
+            self._ensure_running(name, run)
         while True:
             for pod in self.cluster.pods.values():
-                running = self._pod_tasks.get(pod.name)
-                if pod.is_on(self.name) and (running is None or running.done()):
-                    self._pod_tasks[pod.name] = group.create_task(self._run_pod(pod), name=f"pod {pod.name}")
+                if pod.is_on(self.name):
+                    self._ensure_running(pod.name, partial(self._run_pod, pod))
             await self.cluster.changed.wait()
+
+    def _ensure_running(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        running = self._pod_tasks.get((self.cluster.uid, name))
+        if running is None or running.done():
+            self._pod_tasks[self.cluster.uid, name] = self.guest.spawn(run(), f"pod {name}")
+
+    async def _mirror_static_pods(self) -> None:
+        no_proxy = self.cluster.critical.get("disable-kube-proxy") == "true"
+        pods = list_static_pods(
+            self.settings, self.version, is_etcd=self.cluster.etcd.is_embedded, no_proxy=no_proxy
+        )
+        while True:
+            await self.cluster.wait_usable()
+            try:
+                await mirror_static_pods(self.cluster, self.name, pods, self.address, self.guest.now())
+                return
+            except KubeError as error:
+                self.guest.log("kubelet", f"Failed creating a mirror pod: {error}")
+                await self.guest.sleep(self.guest.delays.join_retry)
 
     async def _run_pod(self, pod: ChartPod) -> None:
         delays = self.guest.delays

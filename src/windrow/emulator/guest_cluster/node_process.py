@@ -44,9 +44,16 @@ from windrow.emulator.guest_cluster.distribution.pki import (
     load_authorities,
     write_authorities,
 )
+from windrow.emulator.guest_cluster.distribution.release_images import ImagesMissing, take_release_images
 from windrow.emulator.guest_cluster.distribution.settings import check_settings, read_settings
 from windrow.emulator.guest_cluster.distribution.tokens import BadToken, Token, hash_authorities, parse_token
-from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
+from windrow.emulator.guest_cluster.etcd import (
+    EtcdDowngrade,
+    EtcdMember,
+    JoinRefused,
+    NotMember,
+    etcd_version,
+)
 from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
 from windrow.emulator.guest_cluster.kubelet import (
     BadKubelet,
@@ -89,6 +96,8 @@ _FATAL_ERRORS = (
     NotMember,
     JoinFailed,
     ResetFailed,
+    ImagesMissing,
+    EtcdDowngrade,
 )
 _RESET_DONE = (
     "Managed etcd cluster membership has been reset, restart without --cluster-reset flag now. Backup and delete "
@@ -130,6 +139,7 @@ class NodeProcess:
             return 0
         try:
             self._read_settings(role)
+            await take_release_images(self.guest, self.settings, self.version)
             if role == "server" and self.settings.is_true("cluster-reset"):
                 return await self._reset_cluster()
             await (self._run_server() if role == "server" else self._run_agent())
@@ -150,9 +160,6 @@ class NodeProcess:
         parse_labels(self.settings)
         parse_taints(self.settings)
         self.log(f"Starting {self.distribution.name} {role} {self.version}")
-        releases: list[str] = self.guest.hardware.root.state.setdefault("release images", [])
-        if str(self.version) not in releases:
-            releases.append(str(self.version))
 
     # -- server
 
@@ -182,7 +189,7 @@ class NodeProcess:
     def _server_tasks(self, cluster: GuestCluster, server: ServerInstance) -> list[Coroutine[Any, Any, None]]:
         tasks: list[Coroutine[Any, Any, None]] = []
         if not self.settings.is_true("disable-agent"):
-            tasks += [self._run_kubelet(cluster), KubeVip(self.guest, cluster, self.settings).run()]
+            tasks.append(self._run_kubelet(cluster))
         if self.settings.runs_etcd and cluster.etcd.is_embedded:
             tasks.append(self._watch_membership(cluster))
         if self.settings.runs_api:
@@ -436,6 +443,7 @@ class NodeProcess:
         await self.guest.sleep(self.guest.delays.etcd)
         name = self.disk_state.get("member")
         if name is not None:
+            cluster.etcd.check_version(etcd_version(self.version))
             member = cluster.etcd.rejoin(name, server.address)
             self.log("Starting etcd for existing cluster member")
         else:
@@ -448,6 +456,7 @@ class NodeProcess:
             self.disk_state.update(cluster=cluster.uid, member=member.name)
             path = f"{self.settings.data_directory}/server/db/etcd/name"
             self.guest.write(path, member.name.encode(), 0o600)
+        cluster.etcd.set_version(member.name, etcd_version(self.version))
         if member.learner:
             await self.guest.sleep(self.guest.delays.learner_catch_up)
         while member.learner:
@@ -545,22 +554,20 @@ class NodeProcess:
                 self.log(
                     "level=warning: Deferred node password secret validation failed: the name was used before"
                 )
-        await Kubelet(self.guest, cluster, self.settings, self.version, self.programs).run()
+        vip = KubeVip(self.guest, cluster, self.settings)
+        await Kubelet(
+            self.guest, cluster, self.settings, self.version, self.programs, {"kube-vip": vip.run}
+        ).run()
 
     async def _run_agent(self) -> None:
         self._address()
         token = parse_token(self._token_text("token"))
         joined = await self._join_as_agent(token)
         cluster = self.clusters[joined.cluster]
-        if self.version.line > cluster.oldest_api_version.line:
-            raise Fatal(
-                f"kubelet {self.version} is newer than the cluster's kube-apiserver {cluster.oldest_api_version}; "
-                "that skew is not supported: install the servers' version or an older one"
-            )
         self.disk_state["cluster"] = joined.cluster
         await self.guest.sleep(self.guest.delays.agent_start)
         self.ready()
-        await run_together(self._run_kubelet(cluster), KubeVip(self.guest, cluster, self.settings).run())
+        await self._run_kubelet(cluster)
 
     async def _join_as_agent(self, token: Token) -> JoinReply:
         node = node_name(self.guest, self.settings)

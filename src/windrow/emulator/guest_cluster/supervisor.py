@@ -21,6 +21,10 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import SECRET
 
 _TEXT = "text/plain; charset=utf-8"
+_OUTPACED = (
+    'Internal error occurred: no kind "ServiceCIDR" is registered for version "networking.k8s.io/v1" in scheme '
+    '"pkg/api/legacyscheme/scheme.go:30"'
+)
 _HEALTH = ("/readyz", "/livez", "/healthz")
 
 
@@ -38,6 +42,8 @@ class ApiHandler:
     async def send(self, request: Request, peer: Peer) -> Reply:
         if not self.cluster.etcd.has_quorum():
             return await self._reply_without_quorum(request)
+        if self.cluster.is_outpaced(self.server):
+            return self._reply_outpaced(request)
         reply = await self.cluster.api.send(request, peer)
         if request.path.rstrip("/") == "/version" and reply.status == 200:
             return replace(reply, body=dumps({**loads(reply.body), **_render_version(self.server)}))
@@ -49,10 +55,20 @@ class ApiHandler:
         await sleep(self.cluster.clock, self.etcd_timeout)
         return error_reply(status_error(500, "etcdserver: request timed out"))
 
+    def _reply_outpaced(self, request: Request) -> Reply:
+        """What an API server answers that cannot read what one two minors ahead has stored."""
+        if request.path.startswith(_HEALTH):
+            return Reply(
+                500, b"[+]ping ok\n[-]informer-sync failed: reason withheld\nreadyz check failed\n", _TEXT
+            )
+        return error_reply(status_error(500, _OUTPACED))
+
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         if not self.cluster.etcd.has_quorum():
             raise OutcomeUnknown("etcdserver: no leader")
+        if self.cluster.is_outpaced(self.server):
+            raise status_error(500, _OUTPACED)
         async with self.cluster.api.stream(request, peer) as events:
             yield self._until_stopped(events)
 

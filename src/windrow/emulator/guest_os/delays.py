@@ -29,6 +29,8 @@ class GuestDelays:
     # RKE2: download and unpack; a service that fails is started again after RestartSec=5s of its unit.
     install: float = 10.0
     service_restart: float = 5.0
+    # Pull and unpack the images of another release than the one that the disk has (our estimate).
+    pull: float = 15.0
 
     # First server (04 §7.3, step 4). The supervisor answers before the API does.
     supervisor: float = 8.0

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from windrow.emulator.guest_os.binaries import render_binary
 from windrow.emulator.guest_os.installers import k3s, rke2
+from windrow.emulator.guest_os.installers.releases import find_download_obstacle
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
@@ -63,11 +64,14 @@ async def _fetch(call: Invocation, url: str, target: str) -> int:
     guest = call.guest
     parts = urlsplit(url if "://" in url else f"http://{url}")
     host = parts.hostname or ""
-    if not guest.address:
-        call.print_error(f"(6) Could not resolve host: {host} (the machine has no network)")
-        return 6
     content: bytes | None
-    if released := _find_release_file(host, unquote(parts.path)):
+    released = _find_release_file(host, unquote(parts.path))
+    is_local = guest.host.network.find(host, parts.port or 443) is not None
+    is_download = not guest.address or (bool(released) and not is_local)
+    if is_download and (obstacle := find_download_obstacle(guest, host)):
+        call.print_error(obstacle)
+        return 6
+    if released:
         content = released
     else:
         port = parts.port or (443 if parts.scheme == "https" else 80)

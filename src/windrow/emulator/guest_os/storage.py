@@ -6,6 +6,7 @@ follow the claim on Harvester, or those of the disk behind an NFS export, which 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,8 @@ class NodeStorage:
         self.changed = changed
         self.kubelet_volumes: dict[str, Any] = {}  # what the kubelet finds mounted when it is started again
         self.kubelet_containers: dict[str, Any] = {}  # likewise the containers, by the uid of their pod
+        # Programs that run as containers, by cluster and pod: the distribution's service ends without them.
+        self.chart_pods: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._sockets: dict[str, CsiCall] = {}
 
     def listen(self, path: str, call: CsiCall) -> None:

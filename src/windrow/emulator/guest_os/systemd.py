@@ -367,7 +367,9 @@ class Systemd:
             case "daemon-reload" | "daemon-reexec" | "reset-failed" | "preset" | "unmask":
                 return 0
             case "start":
-                return self._started(name, await self.start(name, wait=wait), call)
+                return self._started(
+                    name, await call.shell.within_deadline(self.start(name, wait=wait)), call
+                )
             case "restart" if name == "systemd-sysctl.service":
                 apply_sysctl_files(self.guest)
                 return 0
@@ -376,7 +378,9 @@ class Systemd:
             case "restart" | "reload-or-restart" | "try-restart":
                 await self.stop(name)
                 self._services.pop(name, None)
-                return self._started(name, await self.start(name, wait=wait), call)
+                return self._started(
+                    name, await call.shell.within_deadline(self.start(name, wait=wait)), call
+                )
             case "stop":
                 return await self.stop(name)
             case "enable" | "reenable":

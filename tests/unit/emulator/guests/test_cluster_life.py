@@ -358,7 +358,7 @@ systemctl restart rke2-$1
 """
 
 
-def test_servers_first_then_workers_when_a_release_is_installed_in_place():
+def test_a_worker_that_is_newer_than_its_server_is_not_ready_until_that_has_its_release():
     async def scenario() -> None:
         async with a_testbed() as testbed:
             cluster = ClusterFixture()
@@ -374,11 +374,15 @@ def test_servers_first_then_workers_when_a_release_is_installed_in_place():
             await testbed.cut_power("four")
             host = testbed.power_on("four")
             await testbed.wait_for(lambda: host.logged("kubelet v1.36.0+rke2r1 is newer than"))
+            await testbed.sleep(60)
+            assert await has_release(kubectl, "four", "v1.36.0+rke2r1")
+            assert not await are_ready(kubectl, {"four"})
+
             await testbed.cut_power("one")
             testbed.power_on("one")
 
-            await testbed.wait_for(lambda: has_release(kubectl, "four", "v1.36.0+rke2r1"))
-            assert await has_release(kubectl, "one", "v1.36.0+rke2r1")
+            await testbed.wait_for(lambda: has_release(kubectl, "one", "v1.36.0+rke2r1"))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "four"}))
 
     run_driven(scenario())
 

@@ -148,6 +148,7 @@ class _HostAccess:
         shell = Shell(
             system, self.node.commands, call.shell.state.variables, call.argv[0], log=call.shell.log
         )
+        shell.deadline = call.shell.deadline
         return await shell.run(command, call.streams)
 
 

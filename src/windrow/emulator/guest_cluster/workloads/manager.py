@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.containers.static_pods import is_mirror
 from windrow.emulator.guest_cluster.csi.kinds import PV
+from windrow.emulator.guest_cluster.disruption_budgets import PDB, DisruptionController
 from windrow.emulator.guest_cluster.volumes.attach_detach import AttachDetachController
 from windrow.emulator.guest_cluster.volumes.binding import VOLUME_KINDS, claims_of
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
@@ -44,7 +46,7 @@ from windrow.kubernetes.resources import (
 )
 
 # Reconciled, and watched even where there is nothing to do.
-_ALWAYS_WATCHED = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, REPLICA_SET, POD, SERVICE)
+_ALWAYS_WATCHED = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, REPLICA_SET, POD, SERVICE, PDB)
 _WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE, CONTROLLER_REVISION, PVC)
 # Watched once a pod mounts a claim.
 _WATCHED_FOR_VOLUMES = tuple(kind for kind in VOLUME_KINDS if kind != PVC)
@@ -84,6 +86,7 @@ class WorkloadControllers:
             POD: self._pods.reconcile,
             PV: AttachDetachController(self._context).reconcile,
             SERVICE: EndpointSliceController(self._context).reconcile,
+            PDB: DisruptionController(self._context).reconcile,
         }
 
     async def run(self) -> None:
@@ -108,6 +111,8 @@ class WorkloadControllers:
             await start_informers(group, informers)
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
+        if kind == POD and is_mirror(raw):
+            return  # the kubelet's own
         key = key_of(raw)
         self._context.queue.add((kind, key))
         if kind == POD and claims_of(raw):

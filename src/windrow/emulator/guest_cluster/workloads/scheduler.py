@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from windrow.core.clock import format_time
+from windrow.emulator.guest_cluster.containers.static_pods import is_mirror
 from windrow.emulator.guest_cluster.volumes.binding import (
     ONE_POD,
     claims_of,
@@ -42,7 +43,7 @@ def find_node(
     owner = controller_uid(pod)
     for one in pods:
         where = nested(one, "spec", "nodeName", default="")
-        if where and is_active(one):
+        if where and is_active(one) and not is_mirror(one):
             load[where] += 1
             siblings[where] += bool(owner) and controller_uid(one) == owner
     avoided = {name_of(node): _is_avoided(pod, node) for node in nodes}

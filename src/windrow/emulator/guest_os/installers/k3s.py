@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from windrow.core.formats.version import NotVersion, Version
 from windrow.emulator.guest_os.binaries import render_binary
+from windrow.emulator.guest_os.installers.releases import find_download_obstacle, find_release
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.run import Invocation
 
@@ -191,7 +191,7 @@ async def _place_binary(call: Invocation, plan: Installation) -> None:
         if found is None or not found.mode & 0o111:
             raise _Failed(f"Executable k3s binary not found at {plan.binary}")
         return
-    if not guest.address:
+    if find_download_obstacle(guest, "github.com"):
         raise _Failed("Download failed")
     version = env.get("INSTALL_K3S_VERSION") or _find_channel(env.get("INSTALL_K3S_CHANNEL") or "stable")
     call.print(f"[INFO]  Using {version} as release")
@@ -232,10 +232,7 @@ def _find_channel(name: str) -> str:
 
 
 def _is_release(text: str) -> bool:
-    try:
-        return Version.parse(text).distribution == "k3s"
-    except NotVersion:
-        return False
+    return find_release(text, "k3s") is not None
 
 
 def _split(text: str) -> list[str]:

@@ -4,12 +4,13 @@ starts nothing.
 
 from __future__ import annotations
 
-from windrow.core.formats.version import NotVersion, Version
 from windrow.emulator.guest_os.binaries import render_binary
+from windrow.emulator.guest_os.installers.releases import find_download_obstacle, find_release
 from windrow.emulator.guest_os.shell.run import Invocation
 
 COMMAND = "install-rke2-simulated"
 SCRIPT = f"#!/bin/sh\n# Simulated: in place of the script at https://get.rke2.io\nset -e\n{COMMAND}\n"
+_DATA = "/var/lib/rancher/rke2"
 _STABLE_VERSION = "v1.34.3+rke2r1"  # the version of the stable channel, used where none is given
 
 _UNIT = """\
@@ -36,11 +37,8 @@ ExecStart=/usr/local/bin/rke2 {role}
 async def install(call: Invocation, restart_s: float) -> int:
     guest, env = call.guest, call.env
     text = env.get("INSTALL_RKE2_VERSION") or _STABLE_VERSION
-    try:
-        version = Version.parse(text)
-    except NotVersion:
-        version = Version(0, 0, 0)
-    if version.distribution != "rke2":
+    version = find_release(text, "rke2")
+    if version is None:
         call.print_error(
             f"[ERROR] download failed: no RKE2 release is called {text!r} (The requested URL returned error: 404)"
         )
@@ -53,12 +51,15 @@ async def install(call: Invocation, restart_s: float) -> int:
     if artifacts and not guest.is_directory(artifacts):
         call.print_error(f"[ERROR] artifact path {artifacts} does not exist")
         return 1
-    if not artifacts and not guest.address:
-        call.print_error("[ERROR] download failed: no network")
+    if not artifacts and (obstacle := find_download_obstacle(guest, "github.com")):
+        call.print_error(f"[ERROR] download failed: curl: {obstacle}")
         return 1
     call.print(f"[INFO]  {'staging' if artifacts else 'downloading'} rke2 {version}")
     await guest.sleep(guest.delays.install)
     guest.write("/usr/local/bin/rke2", render_binary("rke2", str(version)), 0o755)
+    if artifacts:
+        archive = f"{_DATA}/agent/images/rke2-images.linux-amd64.tar"
+        guest.write(archive, f"images of {version} (simulated)\n".encode())
     for one in ("server", "agent"):
         unit = f"/usr/local/lib/systemd/system/rke2-{one}.service"
         guest.write(unit, _UNIT.format(role=one, restart=restart_s).encode())

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
 from windrow.core.formats.regex import BadPattern, TextTooLong, matches
-from windrow.emulator.guest_os.notifier import result_unless
-from windrow.emulator.guest_os.shell.run import Command, Invocation, Streams
+from windrow.emulator.guest_os.shell.run import Command, Invocation, Streams, TimedOut
 
 FILE_AND_TEXT_COMMANDS: dict[str, Command] = {}
 
@@ -441,7 +440,7 @@ async def _sleep(call: Invocation) -> int:
         if span is None:
             call.print_error(f"invalid time interval '{word}'")
             return 1
-        await call.guest.sleep(span)
+        await call.shell.within_deadline(call.guest.sleep(span))
     return 0
 
 
@@ -538,13 +537,24 @@ async def _run_rest(call: Invocation) -> int:
             call.print_error("invalid time interval")
             return _TIMEOUT_FAILED
         if words and span > 0:
-            running = call.shell.child().run(words, call.streams)
-            code = await result_unless(running, call.guest.sleep(span))
-            return _TIMED_OUT if code is None else code
+            return await _run_within(span, call, words)
     return await call.shell.child().run(words, call.streams) if words else 0
 
 
 _TIMED_OUT, _TIMEOUT_FAILED = 124, 125
+
+
+async def _run_within(span: float, call: Invocation, words: list[str]) -> int:
+    """Run a command, which is killed when it sleeps, or waits for a service, for longer than `span` seconds."""
+    child = call.shell.child()
+    due = call.guest.monotonic() + call.guest.scaled(span)
+    child.deadline = due if child.deadline is None else min(due, child.deadline)
+    try:
+        return await child.run(words, call.streams)
+    except TimedOut:
+        if child.deadline != due:
+            raise  # of an outer timeout
+        return _TIMED_OUT
 
 
 def _seconds(text: str) -> float | None:

@@ -11,10 +11,12 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from datetime import timedelta
+from typing import Protocol, Self, TypeVar
 
 from windrow.emulator.guest_os.binaries import command_key, read_binary
 from windrow.emulator.guest_os.budget import KILLED, DiskFull, ScriptBudget, ScriptKilled
+from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.shell.expand import ShellExit, ShellState, WordExpansion
 from windrow.emulator.guest_os.shell.parse import (
@@ -33,6 +35,7 @@ from windrow.emulator.guest_os.shell.parse import (
     parse_until_error,
 )
 
+T = TypeVar("T")
 NOT_FOUND = 127
 TERMINATION_LOG = "/dev/termination-log"  # of a container, by default
 _MAX_LINE = 64 * 1024  # of a line of the console, before it is shown without its end
@@ -44,6 +47,10 @@ class _Break(Exception):
 
 class _Continue(Exception):
     pass
+
+
+class TimedOut(Exception):
+    """The time that `timeout` gave is over."""
 
 
 class OutputStream(Protocol):
@@ -168,6 +175,7 @@ class Shell:
         self.state = ShellState(name, {**default, **(variables or {})})
         self._expansion = WordExpansion(guest, self.state, self.log, self._substitute)
         self._in_condition = 0
+        self.deadline: timedelta | None = None  # of the monotonic clock, set by `timeout`
         self._parent: Shell | None = None
         self._depth = 0
 
@@ -201,9 +209,24 @@ class Shell:
     def child(self, arguments: Sequence[str] | None = None, name: str = "") -> Shell:
         """A new process with the same variables, and the same arguments where none are given."""
         made = Shell(self.guest, self.commands, self.state.variables, name or self.state.name, self.log)
-        made._parent, made._depth = self, self._depth
+        made._parent, made._depth, made.deadline = self, self._depth, self.deadline
         made.state.arguments = list(self.state.arguments if arguments is None else arguments)
         return made
+
+    async def within_deadline(self, work: Awaitable[T]) -> T:
+        """The result of `work`. Raises TimedOut when the deadline comes first."""
+        if self.deadline is None:
+            return await work
+        done: list[T] = []
+
+        async def run() -> bool:
+            done.append(await work)
+            return True
+
+        left = (self.deadline - self.guest.monotonic()).total_seconds() * self.guest.host.time_scale
+        if await result_unless(run(), self.guest.sleep(max(left, 0.001))) is None:
+            raise TimedOut
+        return done[0]
 
     async def _substitute(self, text: str) -> str:
         with _Pipe(self.guest.budget) as out, _Pipe(self.guest.budget) as err:
