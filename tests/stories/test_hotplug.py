@@ -15,6 +15,7 @@ from .cluster_rig import compare
 from .harvester_rig import (
     NAMESPACE,
     a_harvester,
+    a_vm,
     boot,
     eventually,
     is_gone,
@@ -329,3 +330,33 @@ def test_the_life_of_a_hot_plugged_volume_is_told():
             return lines
 
     compare("hotplug-volume", run_driven(story()))
+
+
+def test_a_machine_has_256_disks_at_most():
+    async def story():
+        async with a_harvester() as harvester:
+            vm = a_vm()
+            spec = vm["spec"]["template"]["spec"]
+            for number in range(256 - len(spec["volumes"])):
+                spec["volumes"].append(
+                    {"name": f"d{number}", "persistentVolumeClaim": {"claimName": f"d{number}"}}
+                )
+                spec["domain"]["devices"]["disks"].append({"name": f"d{number}", "disk": {"bus": "scsi"}})
+            line = harvester.api.local()
+            await line.create(kinds.VM, vm, NAMESPACE)
+            await line.create(PVC, a_claim("data"))
+            source = {"name": "data", "persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
+            added = [
+                {"op": "add", "path": "/spec/template/spec/volumes/-", "value": source},
+                {
+                    "op": "add",
+                    "path": "/spec/template/spec/domain/devices/disks/-",
+                    "value": {"name": "data", "disk": {"bus": "scsi"}},
+                },
+            ]
+            reply = await line.send(json_patch(vm_ref(), added))
+
+            assert reply.status == 422
+            assert b"spec.template.spec.volumes: Too many: 257: must have at most 256 items" in reply.body
+
+    run_driven(story())

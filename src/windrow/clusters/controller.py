@@ -60,6 +60,7 @@ from windrow.clusters.status import (
 )
 from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
+from windrow.controller.spacing import Spacing
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.core.stamps import ObservedStamps
@@ -207,6 +208,7 @@ class ClusterController:
             self._observer.read_lease,
             OperationActions(self._context, self._harvesters, guests, connect, self._snapshots),
         )
+        self._spacing: Spacing[ObjectRef] = Spacing(clock)
         self.controller: Controller[ObjectRef] = Controller(
             "clusters",
             self.reconcile,
@@ -272,7 +274,7 @@ class ClusterController:
                 self._context.stamps.forget(uid_of(raw))
                 self._context.process_state.unanswered.forget(uid_of(raw))
                 self._context.process_state.unanswered.forget(key_of_balancers(uid_of(raw)))
-            self.controller.queue.add(ref)
+            self._enqueue_change(ref)
 
     async def _on_machines(self) -> None:
         async for before, after in self._machines.informer.changes():
@@ -294,7 +296,7 @@ class ClusterController:
                 self._context.process_state.readings.pop(machine.uid, None)
                 self._context.process_state.unanswered.forget(machine.uid)
                 self._context.stamps.forget(machine.uid)
-            self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
+            self._enqueue_change(CLUSTER.ref(machine.cluster, machine.namespace))
 
     async def _on_configs(self, configs: Informer[Raw]) -> None:
         async for before, after in configs.changes():
@@ -330,7 +332,7 @@ class ClusterController:
         async for before, after in self._infrastructure.statuses().changes():
             vm = after or before
             if vm is not None and (ref := self._cluster_of.get(vm.machine_uid)):
-                self.controller.queue.add(ref)
+                self._enqueue_change(ref)
             if before and after and before.presence != "unknown" == after.presence:
                 self._prober.probe_again(self._credentials.get(after.machine_uid, ""))
 
@@ -372,6 +374,9 @@ class ClusterController:
         """The VMs that it shows may be those of another Harvester now, and what they have no more what others wait for."""
         self._enqueue_users(credential)
         self._enqueue_awaiting_address()
+
+    def _enqueue_change(self, ref: ObjectRef) -> None:
+        self.controller.queue.add_after(ref, self._spacing.left(ref))
 
     def _enqueue_awaiting_address(self) -> None:
         for ref in self._awaiting_address:
@@ -423,6 +428,7 @@ class ClusterController:
                 self._scopes.forget(key)
                 self._prober.watch(self._group, key, ())
             self._awaiting_address.discard(key)
+            self._spacing.forget(key)
             return SETTLED
         if self._group is not None:
             self._prober.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
@@ -440,6 +446,7 @@ class ClusterController:
             )
             self._leases.open(self._group, key, state.places)
         connection = self._connect_guest(key, state)
+        self._spacing.on_reconciled(key, len(state.machines))
         plan = plan_cluster(state)
         if state.contested or any(
             may_await_address(one, state.cluster.find_pool(one.pool)) for one in state.active
@@ -529,7 +536,7 @@ class ClusterController:
             return self._guest_clusters.find(state.cluster.uid)
         proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)
         connection = self._guest_clusters.open(
-            self._group, state.cluster.uid, state.secrets, proxy, lambda: self.controller.queue.add(key)
+            self._group, state.cluster.uid, state.secrets, proxy, lambda: self._enqueue_change(key)
         )
         connection.updates.follow(any(machine.record.update is not None for machine in state.active))
         stopped = _stopped_urls(state)

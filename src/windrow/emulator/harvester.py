@@ -33,8 +33,8 @@ from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.host.hypervisor import Hypervisor, MachineFactory
 from windrow.emulator.host.images import IMPORT_OUTCOME, ImageController
 from windrow.emulator.host.keypairs import KeyPairController
-from windrow.emulator.host.longhorn_scheduling import ReplicaScheduler
-from windrow.emulator.host.maintenance import MaintenanceController
+from windrow.emulator.host.longhorn_scheduling import SCHEDULING_ERROR, ReplicaScheduler
+from windrow.emulator.host.maintenance import MaintenanceController, concerns
 from windrow.emulator.host.network_labels import NetworkController
 from windrow.emulator.host.networks import Vlans
 from windrow.emulator.host.nodes import HostController, HostSpec, add_to_hosts, default_hosts, render_node
@@ -71,6 +71,7 @@ from windrow.emulator.system import component_objects, deployment_status, render
 from windrow.emulator.vms.claim_quotas import QuotaController, QuotaPlugin
 from windrow.emulator.vms.instances.context import InstanceContext
 from windrow.emulator.vms.instances.controller import InstanceController
+from windrow.emulator.vms.instances.hardware import list_secrets
 from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
@@ -415,15 +416,20 @@ class Harvester:
 
         self.load_balancers.add_service_handler(service_changed)
 
+        unplaced: set[str] = set()  # volumes that no host has
+
         def volume_changed(volume: Raw) -> None:
             volumes.add(key_of(volume))
             if is_shared(volume):
                 share_changed(name_of(volume))
-            bound = nested(volume, "spec", "claimRef", default={})
-            for key in self.listers.vmis_by_claim.get(
-                (bound.get("namespace", ""), bound.get("name", "")), ()
-            ):
-                instances.add(key)
+            if SCHEDULING_ERROR in annotations_of(volume):
+                unplaced.add(name_of(volume))
+            elif name_of(volume) in unplaced:
+                unplaced.discard(name_of(volume))
+                bound = nested(volume, "spec", "claimRef", default={})
+                claim = (bound.get("namespace", ""), bound.get("name", ""))
+                for key in self.listers.vmis_by_claim.get(claim, ()):
+                    instances.add(key)
             if nested(volume, "spec", "claimRef"):
                 return
             for key, claim in self.listers.claims.items():
@@ -432,8 +438,9 @@ class Harvester:
 
         def instance_changed(vmi: Raw) -> None:
             vms.add(key_of(vmi))
-            for key in self.listers.nodes:
-                made["maintenance"].add(key)
+            for key, node in self.listers.nodes.items():
+                if concerns(node):
+                    made["maintenance"].add(key)
             for key in self._informers["migrations"]:
                 migrations.add(key)
             now = frozenset(claims_in_use(vmi))
@@ -449,6 +456,13 @@ class Harvester:
         def waiting_instances(_: Any) -> None:
             for key in self._instances.waiting:
                 instances.add(key)
+
+        def secret_changed(secret: Raw) -> None:
+            namespace, name = key_of(secret)
+            for key in self._instances.waiting:
+                vmi = self.listers.instances.get(key)
+                if vmi is None or (key[0] == namespace and name in list_secrets(vmi)):
+                    instances.add(key)
 
         def claim_changed(claim: Raw) -> None:
             claim_in_use(claim)
@@ -506,7 +520,7 @@ class Harvester:
         self._informers["attachments"].add_event_handler(attachment_changed)
         self._informers["classes"].add_event_handler(image_changed)
         self._informers["images"].add_event_handler(image_changed)
-        self._informers["secrets"].add_event_handler(waiting_instances)
+        self._informers["secrets"].add_event_handler(secret_changed)
         self._informers["nodes"].add_event_handler(lambda node: host_changed(node["metadata"]["name"]))
         self._informers["quotas"].add_event_handler(image_changed)
         self._informers["networks"].add_event_handler(waiting_instances)

@@ -45,7 +45,7 @@ from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
 from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.objects import Raw, new_object
-from windrow.kubernetes.resources import LEASE, ApiResource, ObjectRef
+from windrow.kubernetes.resources import LEASE, NODE, ApiResource, ObjectRef
 
 if TYPE_CHECKING:
     from windrow.emulator.guest_cluster.containers.runtime import Containers
@@ -251,6 +251,11 @@ class GuestCluster:
         self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)
     ) -> LoopbackClient:
         return self.api.local(user, groups)
+
+    async def list_nodes(self) -> list[Raw]:
+        """All Nodes as they are stored: not copies, and not to be changed. What every change of the cluster asks for would
+        otherwise be decoded once for each Node and change."""
+        return [entry.raw for entry in await self.api.context.entries(NODE)]
 
     async def edit(
         self, ref: ObjectRef, change: Callable[[Raw], object], *, subresource: str = ""

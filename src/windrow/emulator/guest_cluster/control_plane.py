@@ -159,7 +159,7 @@ class ControlPlane:
             await self.cluster.wait_usable()
             wakes: list[timedelta] = []
             voters = {member.node: member.learner for member in self.cluster.etcd.by_name.values()}
-            for raw in await self.cluster.client().list(NODE):
+            for raw in await self.cluster.list_nodes():
                 name = name_of(raw)
                 if name in voters and _read_voter_condition(raw) in (None, voters[name]):
                     await self._record_member(name)
@@ -193,7 +193,7 @@ class ControlPlane:
         await self.cluster.edit(NODE.ref(name), edit, subresource="status")
 
     async def _taint(self, raw: Raw) -> None:
-        if taint_by_readiness(raw, self.guest.now()):  # `raw` is a copy; only a differing Node is written
+        if find_taints(raw, self.guest.now()) is not None:  # only a differing Node is written
             await self.cluster.edit(
                 NODE.ref(name_of(raw)), lambda found: taint_by_readiness(found, self.guest.now())
             )
@@ -221,7 +221,7 @@ class ControlPlane:
         eviction = self.guest.scaled(self.guest.delays.eviction)
         while True:
             await self.cluster.wait_usable()
-            nodes = {name_of(raw): raw for raw in await self.cluster.client().list(NODE)}
+            nodes = {name_of(raw): raw for raw in await self.cluster.list_nodes()}
             wakes: list[timedelta] = []
             for pod in [one for one in self.cluster.pods.values() if one.node != EVERY_NODE]:
                 if due := self._check_node_of(pod, nodes, eviction):
@@ -271,19 +271,24 @@ def _read_voter_condition(raw: Raw) -> bool | None:
     return None if found is None else found.status == "True"
 
 
-def taint_by_readiness(raw: Raw, now: datetime) -> bool:
-    """Set a Node's not-ready and unreachable taints by its Ready condition; False without a change."""
+def find_taints(raw: Raw, now: datetime) -> list[Raw] | None:
+    """All taints of the Node, with not-ready and unreachable by its Ready condition; None where it has them."""
     ready = find_condition(nested(raw, "status", "conditions"), "Ready")
     wanted = {"True": "", "Unknown": UNREACHABLE}.get(ready.status if ready else "False", NOT_READY)
-    taints = raw.setdefault("spec", {}).get("taints") or []
+    taints = nested(raw, "spec", "taints", default=[])
     kept = [one for one in taints if one["key"] not in (NOT_READY, UNREACHABLE) or one["key"] == wanted]
     have = {one["effect"] for one in kept if one["key"] == wanted}
     for effect in ("NoSchedule", "NoExecute") if wanted else ():
         if effect not in have:
             kept.append({"key": wanted, "effect": effect, "timeAdded": format_time(now)})
-    if kept == taints:
-        return False
-    raw["spec"]["taints"] = kept
-    if not kept:
+    return None if kept == taints else kept
+
+
+def taint_by_readiness(raw: Raw, now: datetime) -> bool:
+    """Set the Node's taints, see `find_taints`; False without a change."""
+    taints = find_taints(raw, now)
+    if taints:
+        raw.setdefault("spec", {})["taints"] = taints
+    elif taints is not None:
         del raw["spec"]["taints"]
-    return True
+    return taints is not None

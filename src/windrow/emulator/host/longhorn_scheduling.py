@@ -47,7 +47,10 @@ class ReplicaScheduler:
         """Where the volume has its replicas, placed as soon as there is room for one of them. May be repeated."""
         found = self._placed.get(volume)
         if found is None or not found.hosts:
-            fitting = (host for host in self._sizes if self._is_ready(host) and self._has_space(host, size))
+            percent = self._percent()
+            fitting = [
+                host for host in self._sizes if self._has_space(host, size, percent) and self._is_ready(host)
+            ]
             chosen = sorted(fitting, key=lambda host: (self._scheduled[host], host))[:wanted]
             found = self._placed[volume] = Placement(size, wanted, tuple(chosen))
             self._add(found, size)
@@ -59,7 +62,8 @@ class ReplicaScheduler:
         if found is None or size <= found.size:
             return ""
         more = size - found.size
-        full = next((host for host in found.hosts if not self._has_space(host, more)), None)
+        percent = self._percent()
+        full = next((host for host in found.hosts if not self._has_space(host, more, percent)), None)
         if full is not None:
             return (
                 f"cannot schedule {more} more bytes to the disk of {full} for {volume}: insufficient storage"
@@ -73,8 +77,8 @@ class ReplicaScheduler:
         if (found := self._placed.pop(volume, None)) is not None:
             self._add(found, -found.size)
 
-    def _has_space(self, host: str, size: int) -> bool:
-        return self._scheduled[host] + size <= self._sizes[host] * self._percent() // 100
+    def _has_space(self, host: str, size: int, percent: int) -> bool:
+        return self._scheduled[host] + size <= self._sizes[host] * percent // 100
 
     def _add(self, placed: Placement, size: int) -> None:
         for host in placed.hosts:

@@ -108,6 +108,12 @@ def _why_stuck(vmi: Raw) -> str:
     return found.reason if found is not None and found.status == "False" else ""
 
 
+def concerns(node: Raw) -> bool:
+    """Whether a change of machines may be what the host's maintenance waits for."""
+    marks = annotations_of(node)
+    return names.DRAIN_REQUESTED in marks or marks.get(names.MAINTAIN_STATUS) == "running"
+
+
 class MaintenanceController:
     """Keys are those of Nodes. Everything may be repeated."""
 

@@ -42,8 +42,11 @@ async def run_registrar(guest: GuestOS, cluster: GuestCluster, node: str, socket
         registered = ""
         while True:
             await cluster.wait_usable()
-            found = await cluster.client().find(NODE.ref(node))
-            if found is not None and uid_of(found) != registered:
+            # Every change of the cluster comes here, for each node: only a Node that is new is decoded.
+            stored = await cluster.api.context.find(NODE, node)
+            is_new = stored is not None and uid_of(stored.raw) != registered
+            found = await cluster.client().find(NODE.ref(node)) if is_new else None
+            if found is not None:
                 await _write(cluster, found, driver, info)
                 registered = uid_of(found)
                 cluster.csi.register(node, driver, call)
