@@ -427,8 +427,8 @@ class Harvester:
             elif name_of(volume) in unplaced:
                 unplaced.discard(name_of(volume))
                 bound = nested(volume, "spec", "claimRef", default={})
-                claim = (bound.get("namespace", ""), bound.get("name", ""))
-                for key in self.listers.vmis_by_claim.get(claim, ()):
+                where = bound.get("namespace", ""), bound.get("name", "")
+                for key in self.listers.vmis_by_claim.get(where, ()):
                     instances.add(key)
             if nested(volume, "spec", "claimRef"):
                 return
