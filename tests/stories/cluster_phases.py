@@ -29,6 +29,7 @@ from .crashes import Fate, Lives, Write, describe_writes
 PATIENCE = timedelta(minutes=10)
 REST_S = 20.0  # after a phase is done: what is still on its way may arrive
 SERVERS, WORKERS = 0, 1  # places of the pools in our manifest
+NEXT_VERSION = "v1.35.4+rke2r1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,25 @@ async def delete(stage: DemoCluster) -> None:
     )
 
 
+async def upgrade(stage: DemoCluster) -> None:
+    """A user sets the version that comes next."""
+    await stage.manager.patch(stage.ref, {"spec": {"kubernetesVersion": NEXT_VERSION}})
+
+    def is_so(world: Objects) -> bool | None:
+        raw = world.get((stage.namespace, stage.name))
+        return nested(raw, "status", "version") == NEXT_VERSION or None
+
+    await wait_for(
+        stage.manager.transport,
+        CLUSTER,
+        is_so,
+        what=f"the cluster to run {NEXT_VERSION}",
+        clock=stage.clock,
+        within=stage.timeout,
+    )
+    await stage.wait_for_settled()
+
+
 PHASES: dict[str, Phase] = {
     "bootstrap": bootstrap,
     "grow": scale(WORKERS, 2),
@@ -179,6 +199,7 @@ PHASES: dict[str, Phase] = {
     "lose a server": lose("etcd"),
     "serve": serve,
     "snapshot": snapshot,
+    "upgrade": upgrade,
     "delete": delete,
 }
 

@@ -120,6 +120,17 @@ class EveryWriteSince(EveryWrite):
         return moment.write >= self._number and super().strikes(moment)
 
 
+class EveryWriteBetween(EveryWrite):
+    """The same, for writes of these numbers."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__()
+        self._numbers = range(first, last + 1)
+
+    def strikes(self, moment: Moment) -> bool:
+        return super().strikes(moment) and moment.write in self._numbers
+
+
 class SomeWrites:
     """One of `each` in the long run, before or after, as chance has it."""
 

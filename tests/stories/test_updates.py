@@ -13,11 +13,12 @@ from tests.stories.test_cluster_life import Story, a_story
 from tests.stories.test_k3s import an_rke_config
 from tests.support.clock import run_driven
 
+from windrow.bootstrap.charts import HELM_CHART_CONFIG
 from windrow.clusters.api.kinds import MACHINE
-from windrow.clusters.api.names import RETRY_UPDATE
-from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import annotations_of, name_of, nested
-from windrow.kubernetes.resources import NODE
+from windrow.clusters.api.names import RETRY_UPDATE, UPDATE_IMAGE
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested
+from windrow.kubernetes.resources import CONFIG_MAP, NODE
 
 NEXT = "v1.35.4+rke2r1"
 DRAINED = {"controlPlaneDrainOptions": {"enabled": True}, "workerDrainOptions": {"enabled": True}}
@@ -51,19 +52,14 @@ async def until_version(story: Story, version: str, within: timedelta = timedelt
 
 
 async def until_up_to_date(story: Story, within: timedelta = timedelta(hours=2)) -> None:
-    """Return once no machine has a turn any more, after one had."""
-    end, begun = story.sim.clock.now() + within, False
-    while True:
-        in_turn = [raw for raw in await machines_of(story.sim, story.ref) if nested(raw, "status", "update")]
-        begun = begun or bool(in_turn)
-        if (
-            begun
-            and not in_turn
-            and is_true((await story.stage.get_cluster())["status"]["conditions"], "UpToDate")
-        ):
-            return await story.stage.wait_for_settled()
+    """Return once no machine has had a turn for a while, after one had."""
+    end, last = story.sim.clock.now() + within, None
+    while last is None or story.sim.clock.now() < last + timedelta(seconds=30):
+        if any(nested(raw, "status", "update") for raw in await machines_of(story.sim, story.ref)):
+            last = story.sim.clock.now()
         assert story.sim.clock.now() < end
         await story.sim.advance(seconds=1)
+    await story.stage.wait_for_settled()
 
 
 async def kubelets(story: Story) -> set[str]:
@@ -179,3 +175,74 @@ def test_a_release_that_cannot_be_installed_stops_all_turns_and_the_next_attempt
             return it.transcript
 
     check_story("upgrade-failed-and-resumed", story)
+
+
+@pytest.mark.long
+def test_charts_manifests_labels_and_taints_change_without_any_restart() -> None:
+    manifest = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: site, namespace: default}\ndata: {motto: MOTTO}\n"
+    )
+
+    async def story() -> Transcript:
+        pools = a_pool("servers", 3, SERVERS), a_pool("workers", 1, labels={"tier": "silver", "old": "x"})
+        values = {"harvester-csi-driver": {"replicas": 2}}
+        rke = an_rke_config(
+            *pools,
+            config={"cni": "calico", "cloud-provider-name": "harvester"},
+            additionalManifest=manifest.replace("MOTTO", "slow"),
+            chartValues=values,
+        )
+        async with a_story(*pools, rkeConfig=rke) as it:
+            await it.stage.wait_for_settled()
+            it.transcript.restart()
+            before = {name_of(node): booted(node) for node in await it.stage.list_nodes()}
+            it.transcript.say("a user changes chartValues, additionalManifest, labels and taints")
+            later = a_pool(
+                "workers", 1, labels={"tier": "gold"}, taints=[{"key": "db", "effect": "PreferNoSchedule"}]
+            )
+            change = {
+                "chartValues": {"harvester-csi-driver": {"replicas": 5}},
+                "additionalManifest": manifest.replace("MOTTO", "fast"),
+                "machinePools": [pools[0], later],
+            }
+            await it.sim.management_client.patch(it.ref, {"spec": {"rkeConfig": change}})
+            await until_up_to_date(it)
+            await it.sim.advance(seconds=30)
+            guest = await it.stage.guest_client()
+            config = await guest.get(HELM_CHART_CONFIG.ref("harvester-csi-driver", "kube-system"))
+            assert "replicas: 5" in config["spec"]["valuesContent"]
+            assert (await guest.get(CONFIG_MAP.ref("site", "default")))["data"] == {"motto": "fast"}
+            (worker,) = [node for node in await it.stage.list_nodes() if "-workers-" in name_of(node)]
+            assert labels_of(worker)["tier"] == "gold"
+            assert "old" not in labels_of(worker)
+            assert {"key": "db", "effect": "PreferNoSchedule"} in nested(worker, "spec", "taints")
+            assert {name_of(node): booted(node) for node in await it.stage.list_nodes()} == before
+            return it.transcript
+
+    check_story("update-without-restart", story)
+
+
+def booted(node: Raw) -> str:
+    """Since when its kubelet says that it is Ready: anew after each start."""
+    ready = find_condition(nested(node, "status", "conditions"), "Ready")
+    assert ready is not None
+    return ready.last_transition_time
+
+
+@pytest.mark.long
+def test_an_image_out_of_reach_and_pods_that_do_not_leave_stop_the_turn_and_nothing_is_changed() -> None:
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
+            await it.stage.wait_for_settled()
+            it.sim.harvester.network.internet.is_reachable = False
+            annotations = {"metadata": {"annotations": {UPDATE_IMAGE: "site.example.org/tools:1"}}}
+            await it.sim.management_client.patch(it.ref, annotations)
+            await set_version(it, NEXT)
+            raw = await until(it.stage, "its update to be mended")
+            assert "ErrImagePull" in str(nested(raw, "status", "waiting", "for")) or "ImagePull" in str(raw)
+            assert await kubelets(it) == {"v1.34.7+rke2r1"}
+            it.sim.harvester.network.internet.is_reachable = True
+            await until_version(it, NEXT)  # the pod runs by itself once its image is there
+            assert await kubelets(it) == {NEXT}
+
+    run_driven(story())

@@ -71,15 +71,14 @@ def test_the_container_has_the_shell_of_the_machine() -> None:
     assert container["securityContext"]["privileged"] is True
 
 
-def test_what_is_secret_is_in_the_secret_alone_which_goes_with_the_job() -> None:
+def test_what_is_secret_is_in_the_secret_alone() -> None:
     job = a_job(File("/etc/a", SECRET_TEXT))
-    owner = {**render_job(job), "metadata": {"name": job.name, "uid": "job-uid"}}
 
-    secret = render_files_secret(job, owner)
+    secret = render_files_secret(job)
 
     assert SECRET_TEXT not in str(render_job(job))
     assert b64decode(secret["data"]["file-000"]).decode() == SECRET_TEXT
-    assert secret["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
+    assert secret["metadata"]["name"] == job.name
 
 
 def test_files_that_fit_into_no_secret_are_refused() -> None:

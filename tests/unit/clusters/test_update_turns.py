@@ -50,6 +50,7 @@ from windrow.clusters.plan.actions import (
     MarkNode,
     RecordUpdateStep,
     RecordVersion,
+    UpdateNode,
 )
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.updates.turns import (
@@ -552,3 +553,86 @@ def test_roles_decide_the_tier_and_not_the_names_of_pools() -> None:
 
     assert began(plan) == ["a9"]
     assert look(upgraded(etcd)).cluster.version == NEW
+
+
+# -- what needs no restart ---------------------------------------------------------------------------------------
+
+
+def test_labels_and_taints_of_a_pool_are_those_of_its_nodes_at_once_but_for_what_the_pool_never_had() -> None:
+    pool = replace(WORKERS, labels={"tier": "gold", "zone": "b"}, taints=("a=1:NoSchedule", "b:NoExecute"))
+    w1 = record_of(
+        a_machine("w1", pool),
+        labels={"tier": "silver", "old": "x"},
+        taints=("a=1:NoSchedule", "c:NoSchedule"),
+    )
+
+    plan = plan_of(a_cluster(pool), [w1])
+
+    assert of_kind(plan, UpdateNode) == [
+        UpdateNode(
+            "labels or taints of pool workers changed",
+            "w1",
+            "w1",
+            {"old": None, "tier": "gold", "zone": "b"},
+            ("a=1:NoSchedule", "b:NoExecute"),
+            ("c:NoSchedule",),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "cluster", "rest"),
+    [
+        ({"labels": None, "taints": None}, {}, {}),
+        ({"labels": {"tier": "gold"}, "taints": ()}, {}, {}),
+        ({"labels": {}, "taints": ()}, {"paused": True}, {}),
+        ({"labels": {}, "taints": ()}, {}, {"guest": silent()}),
+    ],
+)
+def test_a_node_is_left_alone_where_its_labels_are_right_or_unknown_or_nothing_is_to_change(
+    record: dict[str, Any], cluster: dict[str, Any], rest: dict[str, Any]
+) -> None:
+    pool = replace(WORKERS, labels={"tier": "gold"})
+
+    assert not of_kind(
+        plan_of(a_cluster(pool, **cluster), [record_of(a_machine("w1", pool), **record)], **rest), UpdateNode
+    )
+
+
+def of_revisions(*pools: Pool, hashes: dict[str, str], **rest: Any) -> Cluster:
+    cluster = a_cluster(*pools, **rest)
+    return replace(cluster, recorded=replace(cluster.recorded, revisions={one: {} for one in hashes}))
+
+
+def test_files_that_servers_apply_by_themselves_are_written_on_all_api_servers_at_once() -> None:
+    servers = [record_of(one, config_hash="old") for one in some("s", 3, SERVERS)]
+    workers = [record_of(one, config_hash="old") for one in some("w", 2, WORKERS)]
+    present = {"servers": "new", "workers": "new"}
+    cluster = of_revisions(SERVERS, replace(WORKERS, quantity=2), hashes={"old": ""})
+
+    plan = plan_of(cluster, servers + workers, config_hashes=present)
+
+    begun = of_kind(plan, BeginUpdate)
+    assert [(one.subject, one.update.change) for one in begun if isinstance(one, BeginUpdate)] == [
+        ("s1", "live"),
+        ("s2", "live"),
+        ("s3", "live"),
+    ]
+
+
+def test_what_is_not_recorded_of_a_configuration_writes_no_files() -> None:
+    servers = [record_of(one, config_hash="older-release") for one in some("s", 3, SERVERS)]
+
+    plan = plan_of(of_revisions(SERVERS, hashes={"old": ""}), servers, config_hashes={"servers": "new"})
+
+    assert began(plan) == []
+
+
+def test_a_turn_that_writes_files_ends_with_its_job() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+    update = an_update(step="Apply", change="live", version=OLD)
+    machine = in_turn(s1, update, update_job=DONE)
+
+    plan = plan_of(a_cluster(SERVERS), [machine, s2, s3])
+
+    assert of_kind(plan, FinishUpdate) == [FinishUpdate("its configuration is applied", "s1", "s1", False)]

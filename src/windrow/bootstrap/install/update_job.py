@@ -21,7 +21,7 @@ from typing import Any
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.install.unit import SERVICE, STATE, Installer
 from windrow.bootstrap.spec import InvalidBootstrapSpec
-from windrow.kubernetes.objects import Raw, new_object, owner_reference
+from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import JOB, SECRET
 
 NAMESPACE = "kube-system"
@@ -109,8 +109,8 @@ def render_job(job: UpdateJob) -> Raw:
     )
 
 
-def render_files_secret(job: UpdateJob, owner: Mapping[str, Any]) -> Raw:
-    """The Secret with the script and the contents, which goes with `owner`, the Job as it was created."""
+def render_files_secret(job: UpdateJob) -> Raw:
+    """The Secret with the script and the contents. Once there is the Job, that owns it."""
     data = {SCRIPT: _encode(render_script(job))}
     for number, file in enumerate(job.files):
         data[_key(number)] = file.content if file.encoding == "b64" else _encode(file.content)
@@ -119,7 +119,6 @@ def render_files_secret(job: UpdateJob, owner: Mapping[str, Any]) -> Raw:
         job.name,
         NAMESPACE,
         labels={MACHINE_LABEL: job.machine_uid},
-        owners=[owner_reference(JOB, owner)],
         type="Opaque",
         data=data,
     )

@@ -232,6 +232,8 @@ class Executor:
                 await self._on_update.fail_update(action, state)
             case do.DropUpdate():
                 await self._on_update.drop_update(action, state)
+            case do.UpdateNode():
+                await self._on_update.update_node(action, state)
             case _:
                 assert_never(action)
 

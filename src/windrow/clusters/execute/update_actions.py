@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 from windrow.bootstrap.cloud_config import File
@@ -24,6 +24,7 @@ from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
     ReconcileContext,
     StalePlan,
+    delete_if_exists,
     get_connection,
     get_machine,
 )
@@ -33,7 +34,7 @@ from windrow.clusters.plan.updates.turns import mark_of
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
-from windrow.kubernetes.objects import uid_of
+from windrow.kubernetes.objects import Raw, objects_at, owner_reference, resource_version_of, uid_of
 from windrow.kubernetes.resources import JOB, NODE, SECRET
 
 
@@ -77,16 +78,22 @@ class UpdateActions:
     # -- the Job ---------------------------------------------------------------------------------------------------
 
     async def apply_update(self, action: do.ApplyUpdate, state: ClusterState) -> None:
-        """The Job first, so that its Secret has an owner from the start; its pod waits for that. Raises InvalidBootstrapSpec."""
+        """The Secret first: a Job without it would wait for ever where this process dies in between. Then it gets its owner,
+        with which it goes. Raises InvalidBootstrapSpec."""
         found, connection = get_machine(action.machine, state), get_connection(self._guests, state)
         job = await self._render_job(found, action, connection, state)
         require_fitting(job)
+        secret, client = render_files_secret(job), connection.client
+        ref = SECRET.ref(job.name, NAMESPACE)
         try:
-            raw = await connection.client.create(JOB, render_job(job))
-        except AlreadyExists:  # by an attempt whose answer was lost, or before a restart
-            raw = await connection.client.get(JOB.ref(job.name, NAMESPACE))
-        with suppress(AlreadyExists):  # it is the same, but for what was edited since
-            await connection.client.create(SECRET, render_files_secret(job, raw))
+            await client.create(SECRET, secret)
+        except AlreadyExists:  # of an attempt that was cut off; the spec may have changed since
+            await client.patch(ref, {"data": secret["data"]})
+        try:
+            raw = await client.create(JOB, render_job(job))
+        except AlreadyExists:  # by an attempt whose answer was lost
+            raw = await client.get(JOB.ref(job.name, NAMESPACE))
+        await client.patch(ref, {"metadata": {"ownerReferences": [owner_reference(JOB, raw)]}})
         connection.updates.created(raw)
 
     async def _render_job(
@@ -146,7 +153,10 @@ class UpdateActions:
 
     async def _record_present(self, machine: Machine, update: MachineUpdate) -> None:
         """As what the machine runs from now on. Raises StalePlan where it was changed meanwhile."""
-        spec = {"version": update.version, "configHash": update.config_hash}
+        await self._patch_spec(machine, {"version": update.version, "configHash": update.config_hash})
+
+    async def _patch_spec(self, machine: Machine, spec: dict[str, Any]) -> None:
+        """Raises StalePlan where the Machine was changed meanwhile."""
         change = {"metadata": {"resourceVersion": machine.resource_version}, "spec": spec}
         try:
             self._context.machines.mutated(await self._context.api.patch(machine.ref, change))
@@ -177,7 +187,32 @@ class UpdateActions:
         if update.cordoned and node is not None and node.ready and state.guest.is_reachable:
             change = {"spec": {"unschedulable": None}}
             await get_connection(self._guests, state).patch_node(node.name, change)
+        job = found.update_job
+        if state.guest.is_reachable and job is not None and job.state == "failed":
+            # The Job stays for a while, with its log; what is secret does not.
+            ref = SECRET.ref(update.job, NAMESPACE)
+            await delete_if_exists(get_connection(self._guests, state).client, ref)
         await self._record(found.record, update)
+
+    async def update_node(self, action: do.UpdateNode, state: ClusterState) -> None:
+        """The Node where it still is as it was read, then the record of what it has."""
+        machine, connection = get_machine(action.machine, state).record, get_connection(self._guests, state)
+        raw = await connection.client.find(NODE.ref(action.node))
+        if raw is None:
+            raise StalePlan
+        kept = [
+            taint for taint in objects_at(raw, "spec", "taints") if not _is_of(taint, action.removed_taints)
+        ]
+        kept = [taint for taint in kept if not _is_of(taint, action.taints)]
+        taints = [*kept, *map(_read_taint, action.taints)]
+        metadata = {"resourceVersion": resource_version_of(raw), "labels": dict(action.labels)}
+        try:
+            await connection.patch_node(
+                action.node, {"metadata": metadata, "spec": {"taints": taints or None}}
+            )
+        except Conflict as error:
+            raise StalePlan from error
+        await self._patch_spec(machine, {"labels": dict(action.labels), "taints": list(action.taints)})
 
     async def drop_update(self, action: do.DropUpdate, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
@@ -185,6 +220,21 @@ class UpdateActions:
         await self._release_node(action.node, machine.config_hash or "unknown", action.uncordons, state)
         await self._delete_job(update.job, state)
         await self._end(machine)
+
+
+def _read_taint(text: str) -> Raw:
+    """A taint as pools write it, KEY=VALUE:EFFECT."""
+    rest, _, effect = text.rpartition(":")
+    key, sign, value = rest.partition("=")
+    return {"key": key, "effect": effect} | ({"value": value} if sign else {})
+
+
+def _is_of(taint: Raw, texts: Sequence[str]) -> bool:
+    """Whether it is one of these, whatever its value: a Node has one of a key and an effect."""
+    return any(
+        (one["key"], one["effect"]) == (taint.get("key"), taint.get("effect"))
+        for one in map(_read_taint, texts)
+    )
 
 
 def _list_changeable(files: list[File], spec: BootstrapSpec) -> list[File]:

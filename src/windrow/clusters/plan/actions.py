@@ -562,6 +562,16 @@ class DropUpdate(
 
 
 @dataclass(frozen=True)
+class UpdateNode(_MachineAction, reason="UpdateNode", done="Updated labels and taints of Node {action.node}"):
+    """Give the Node the labels and taints that its pool has now, take those away that it had, and record them."""
+
+    node: str
+    labels: Mapping[str, str | None]  # None: to be removed
+    taints: tuple[str, ...]
+    removed_taints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RecordVersion(_Action, reason="RecordVersion", done="{cluster} runs {action.version}"):
     """Record the version that all machines of the cluster run now."""
 
@@ -604,7 +614,14 @@ ClusterAction = (
     | RecordVersion
 )
 UpdateAction = (
-    BeginUpdate | MarkNode | RecordUpdateStep | ApplyUpdate | FinishUpdate | FailUpdate | DropUpdate
+    BeginUpdate
+    | MarkNode
+    | RecordUpdateStep
+    | ApplyUpdate
+    | FinishUpdate
+    | FailUpdate
+    | DropUpdate
+    | UpdateNode
 )
 MachineAction = (
     ClaimAddresses

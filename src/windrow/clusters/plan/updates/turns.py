@@ -17,13 +17,14 @@ that asks for something else, or when the Machine is annotated to be tried again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from windrow.clusters.api.names import RETRY_UPDATE
 from windrow.clusters.api.updates.strategy import DrainOptions
 from windrow.clusters.api.updates.turn import (
+    LIVE,
     SERVICE_RESTART,
     MachineUpdate,
     UpdateFailure,
@@ -43,6 +44,7 @@ from windrow.clusters.plan.actions import (
     PartialPlan,
     RecordUpdateStep,
     RecordVersion,
+    UpdateNode,
     first_clause,
 )
 from windrow.clusters.plan.updates.gates import has_turn, tier_of
@@ -87,6 +89,8 @@ def plan(state: ClusterState) -> PartialPlan:
         if update is not None and update.is_in_place:
             _continue(machine, update, wanted.get(machine.name), state, partial)
     _begin(wanted, state, partial)
+    if state.guest.is_reachable and not state.cluster.paused:
+        _plan_nodes(state, partial)
     return partial
 
 
@@ -105,13 +109,30 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
             found.append(
                 WantedUpdate(one.machine, SERVICE_RESTART, one.version, one.config_hash, _why(one, machine))
             )
+    found += _list_live(state)
     named = {one.machine for one in found}
     for machine in state.active:
         update, record = machine.record.update, machine.record
         if update is not None and update.is_in_place and machine.name not in named:
             why = "what it runs is asked for again"
-            found.append(WantedUpdate(machine.name, SERVICE_RESTART, record.version, record.config_hash, why))
+            found.append(WantedUpdate(machine.name, update.change, record.version, record.config_hash, why))
     return tuple(found)
+
+
+def _list_live(state: ClusterState) -> Iterator[WantedUpdate]:
+    """API servers whose files are not those of the present configuration, though nothing of it needs a restart: what they apply
+    to the cluster by themselves, as they would again when they restart."""
+    pending = pending_changes(state)
+    for machine in state.active:
+        record = machine.record
+        if not (record.is_control_plane and record.was_ready) or pending.find(machine.name) is not None:
+            continue
+        is_running = record.version == state.recorded.version
+        wanted = (state.config_hashes if is_running else state.wanted_hashes).get(machine.pool, "")
+        is_known = record.config_hash in state.recorded.revisions
+        if wanted and is_known and wanted != record.config_hash:
+            why = "what it applies to the cluster changed"
+            yield WantedUpdate(machine.name, LIVE, record.version, wanted, why)
 
 
 MAX_FIELDS = 3
@@ -152,7 +173,12 @@ def _begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Par
     if not waiting and not in_turn and not state.deleting:
         _record_version(state, partial)
         return
-    if not waiting or state.cluster.paused or any(not has_turn(machine) for machine in in_turn):
+    if state.cluster.paused:
+        return
+    _begin_live(waiting, wanted, state, partial)
+    waiting = [machine for machine in waiting if wanted[machine.name].change != LIVE]
+    in_turn = [machine for machine in in_turn if not _is_live(machine)]
+    if not waiting or any(not has_turn(machine) for machine in in_turn):
         return
     first = min(tier_of(machine) for machine in (*waiting, *in_turn))
     for machine in waiting:
@@ -162,6 +188,41 @@ def _begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Par
             partial.propose(
                 "update", BeginUpdate(one.because, machine.name, _new_update(machine, one, state))
             )
+
+
+def _is_live(machine: MachineState) -> bool:
+    update = machine.record.update
+    return update is not None and update.change == LIVE
+
+
+def _begin_live(
+    waiting: Iterable[MachineState],
+    wanted: Mapping[str, WantedUpdate],
+    state: ClusterState,
+    partial: PartialPlan,
+) -> None:
+    """Files are written without disrupting anything, so that no turn is waited for."""
+    for machine in waiting:
+        one, pool = wanted[machine.name], state.cluster.find_pool(machine.pool)
+        may = state.guest.is_reachable and machine.is_ready and pool is not None and not pool.paused
+        if one.change == LIVE and may:
+            partial.actions.append(BeginUpdate(one.because, machine.name, _new_update(machine, one, state)))
+
+
+def _plan_nodes(state: ClusterState, partial: PartialPlan) -> None:
+    """Labels and taints of pools are those of their Nodes at once. A Machine of an earlier release does not record them."""
+    for machine in state.active:
+        record, node, pool = machine.record, machine.node, state.cluster.find_pool(machine.pool)
+        if node is None or pool is None or pool.paused or record.labels is None or record.taints is None:
+            continue
+        if record.labels == pool.labels and set(record.taints) == set(pool.taints):
+            continue
+        labels: dict[str, str | None] = dict.fromkeys(record.labels.keys() - pool.labels.keys())
+        gone = tuple(taint for taint in record.taints if taint not in pool.taints)
+        why = f"labels or taints of pool {pool.name} changed"
+        partial.actions.append(
+            UpdateNode(why, machine.name, node.name, labels | dict(pool.labels), tuple(pool.taints), gone)
+        )
 
 
 def _record_version(state: ClusterState, partial: PartialPlan) -> None:
@@ -326,7 +387,8 @@ def _apply(machine: MachineState, update: MachineUpdate, state: ClusterState, pa
         )
         job = machine.update_job
         if job is not None and job.state == "absent" and _may_create_job(machine, update, state):
-            why = f"it writes the files for {update.version} and restarts the service"
+            why = f"it writes the files for {update.version}"
+            why += " and restarts the service" if update.change == SERVICE_RESTART else ""
             partial.actions.append(ApplyUpdate(why, machine.name, update.job, machine.node_name))
         return
     _finish(machine, update, partial)
@@ -367,7 +429,7 @@ def why_not_applied(machine: MachineState, update: MachineUpdate, state: Cluster
         return f"Node {node.name} to become Ready again ({first_clause(node.ready_message)})"
     if machine.is_etcd and node.etcd_voter is False:
         return f"the etcd member of Node {node.name} to vote"
-    if machine.record.is_control_plane and not is_marked:
+    if machine.record.is_control_plane and not is_marked and update.change == SERVICE_RESTART:
         if machine.outdated_static_pods is None:
             return f"the static pods of Node {node.name} to be listed"
         if machine.outdated_static_pods:
@@ -384,7 +446,8 @@ def _describe_job(machine: MachineState, update: MachineUpdate) -> str:
     if job.state == "waiting":
         why = f" ({first_clause(job.message)})" if job.message else ""
         return f"the pod of Job kube-system/{update.job} to run{why}"
-    return f"Job kube-system/{update.job} to write the files and restart the service"
+    ends = " and restart the service" if update.change == SERVICE_RESTART else ""
+    return f"Job kube-system/{update.job} to write the files{ends}"
 
 
 def _next_look(machine: MachineState, update: MachineUpdate, state: ClusterState) -> datetime:
