@@ -181,6 +181,7 @@ _CLUSTER_CHANGES = {
     ),
     "spec.rkeConfig.registries": OnChange("service restart", _AT_START),
     "spec.rkeConfig.etcdSnapshotCreate": OnChange("none", "it is an order, carried out once"),
+    "spec.rkeConfig.etcdSnapshotRestore": OnChange("none", "it is an order, carried out once"),
     "spec.paused": OnChange("none", "it says whether machines are changed"),
     "spec.rkeConfig.upgradeStrategy": OnChange("none", "it says how machines are changed"),
     f"{_POOL}.cloudCredentialSecretName": OnChange("new machines only", _AT_CREATION),
