@@ -28,8 +28,8 @@ CLAIM = PVC.ref(NAME, NAMESPACE)
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 CLASS = STORAGE_CLASS.ref("harvester")
 STORE_DEPLOYMENT, STORE_SERVICE = DEPLOYMENT.ref(STORE, NAMESPACE), SERVICE.ref(STORE, NAMESPACE)
-# What the pod does at each of its starts, and what its answer holds.
-FILE, LINE = "/data/log", "written in the demo"
+# The pod adds a line with its own name at each of its starts, and answers with all of them.
+FILE = "/data/log"
 CHECKS = ("volume-bound", "volume-written", "volume-survives", "volume-gone")
 WITH_POD = ("volume-written", "volume-survives")
 WITHOUT_SERVICE = "there is no Service through which a pod could be asked for what is in its volume"
@@ -62,7 +62,7 @@ async def create_volume(cluster: DemoCluster) -> None:
     cluster.report.check(
         "volume-bound",
         on_harvester is not None,
-        f"{CLAIM} is bound to {PVC.ref(volume, namespace)} on Harvester after {took:.1f} s",
+        f"{CLAIM} became Bound after {max(took, 0.1):.1f} s; its volume is {PVC.ref(volume, namespace)} on Harvester",
     )
     if await find_service(cluster) is None:
         cluster.report.skip(WITH_POD, WITHOUT_SERVICE)
@@ -80,8 +80,9 @@ async def _write(cluster: DemoCluster, guest: Client) -> None:
     except WaitTimedOut as error:
         cluster.report.check("volume-written", False, f"{error}; {await _last_event(guest)}")
         return
-    text = f"Pod {NAMESPACE}/{answer.pod} on Node {answer.node} has written {answer.file!r} into its volume"
-    cluster.report.check("volume-written", answer.file == f"{LINE}\n", text)
+    written = render_lines(answer.file)
+    text = f"Pod {NAMESPACE}/{answer.pod} on Node {answer.node} has written into its volume: {written}"
+    cluster.report.check("volume-written", answer.file == line_of(answer.pod), text)
     machines = {name_of(raw): raw for raw in await cluster.list_machines()}
     if not may_be_lost(machines.get(answer.node), pools):
         cluster.report.skip(
@@ -120,9 +121,19 @@ async def check_volume_survives(cluster: DemoCluster, before: PodReply | None, l
     answer = await wait_for_reply(cluster, address_of(service), without=lost)
     cluster.report.check(
         "volume-survives",
-        answer.file == before.file + f"{LINE}\n",
-        f"Pod {NAMESPACE}/{answer.pod} on Node {answer.node} reads what was written on {lost}, and adds its own: {answer.file!r}",
+        answer.file == before.file + line_of(answer.pod),
+        f"Pod {NAMESPACE}/{answer.pod} on Node {answer.node}, in place of the pod that was lost with Node {lost}, reads that "
+        f"one's line in the volume and has added its own: {render_lines(answer.file)}",
     )
+
+
+def line_of(pod: str) -> str:
+    """What a pod of this name writes."""
+    return f"written by {pod}\n"
+
+
+def render_lines(text: str) -> str:
+    return ", ".join(f'"{line}"' for line in text.splitlines()) or "nothing"
 
 
 async def delete_volume(cluster: DemoCluster) -> None:
@@ -166,7 +177,7 @@ def render_store(*, on_workers: bool) -> Raw:
             {
                 "name": STORE,
                 "image": "example/store:1",
-                "command": ["sh", "-c", f"echo {LINE} >> {FILE}"],
+                "command": ["sh", "-c", f"echo written by $HOSTNAME >> {FILE}"],
                 "env": [{"name": "SERVE_FILE", "value": FILE}],
                 "ports": [{"containerPort": 8080}],
                 "volumeMounts": [{"name": NAME, "mountPath": "/data"}],

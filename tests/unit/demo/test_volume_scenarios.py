@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windrow.demo.cluster import PoolSpec
-from windrow.demo.volume_scenarios import find_workers, may_be_lost, render_store
+from windrow.demo.volume_scenarios import find_workers, line_of, may_be_lost, render_lines, render_store
 from windrow.kubernetes.objects import Raw, nested
 
 SERVERS = PoolSpec(0, "servers", 3, True, True, False)
@@ -46,3 +46,9 @@ def test_the_pod_runs_on_a_worker_where_there_is_one() -> None:
     path = ("spec", "template", "spec", "affinity")
     assert nested(render_store(on_workers=True), *path) is not None
     assert nested(render_store(on_workers=False), *path) is None
+
+
+def test_lines_of_a_volume_are_told_as_pods_wrote_them():
+    assert line_of("store-1") == "written by store-1\n"
+    assert render_lines(line_of("a") + line_of("b")) == '"written by a", "written by b"'
+    assert render_lines("") == "nothing"
