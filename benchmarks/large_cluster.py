@@ -3,6 +3,8 @@
 Per machine a reconcile should cost the same in a cluster four times the size, in whatever state its machines are. Before
 machines were indexed, and their readings and statuses kept while nothing changes: 100 machines booted in 24.5 s of CPU
 and 25 in 2.5 s, so four times the machines cost ten times as much; 300 did not come up in 18 minutes of a busy machine.
+Before the changes of a large Cluster were gathered, and the emulator read Nodes without copies: 75 machines 25 s, 150
+machines 75 s; since then 14 s and 27 s.
 """
 
 from __future__ import annotations

@@ -72,12 +72,14 @@ FLEET = "fleet-default"
 
 
 class Recorded(ClusterController):
-    """One whose reconcile does nothing but to name the Cluster."""
+    """One whose reconcile does nothing but to name the Cluster, which counts as one of so many machines."""
 
     reconciled: list[str]
+    size = 0
 
     async def reconcile(self, key: ObjectRef) -> Outcome:
         self.reconciled.append(key.name)
+        self._spacing.on_reconciled(key, self.size)
         return SETTLED
 
 
@@ -144,6 +146,26 @@ def test_a_cluster_is_reconciled_when_it_or_one_of_its_machines_changes() -> Non
 
             await rig.api.delete(CLUSTER.ref("b", FLEET))
             assert await rig.settle() == ["b"]
+
+    run_driven(story())
+
+
+@pytest.mark.parametrize(("size", "reconciles"), [(24, 9), (100, 2)])
+def test_the_changes_of_a_large_cluster_are_reconciled_together(size: int, reconciles: int) -> None:
+    async def story() -> None:
+        async with running("a") as rig:
+            ref = CLUSTER.ref("a", FLEET)
+            uid = (await rig.api.get(ref))["metadata"]["uid"]
+            rig.controller.size = size
+            for number in range(3):
+                await rig.api.create(MACHINE, a_raw_machine(f"m-{number}", "a", uid))
+                for phase in ("Provisioning", "Joining"):
+                    await rig.clock.sleep_until(rig.clock.now() + timedelta(seconds=0.1))
+                    change = {"status": {"phase": phase}}
+                    await rig.api.patch(MACHINE.ref(f"m-{number}", FLEET), change, "status")
+                await rig.clock.sleep_until(rig.clock.now() + timedelta(seconds=0.1))
+
+            assert await rig.settle() == ["a"] * reconciles, "at once, and all others a second later"
 
     run_driven(story())
 
