@@ -18,6 +18,8 @@ from tests.unit.clusters.builders import (
     held,
     look,
     minutes,
+    missing,
+    nodeless,
     of_kind,
     planned,
     record_of,
@@ -636,3 +638,29 @@ def test_a_turn_that_writes_files_ends_with_its_job() -> None:
     plan = plan_of(a_cluster(SERVERS), [machine, s2, s3])
 
     assert of_kind(plan, FinishUpdate) == [FinishUpdate("its configuration is applied", "s1", "s1", False)]
+
+
+def test_a_worker_has_its_turn_while_a_server_is_replaced_and_a_server_has_none() -> None:
+    done = [at(one, NEW) for one in some("s", 3, SERVERS)]
+    lost = [done[0], done[1], missing(done[2])]
+    plan = plan_of(upgraded(SERVERS, WORKERS), [*lost, *some("w", 3, WORKERS)])
+    assert (subjects(plan, DeleteMachine), began(plan)) == (["s3"], ["w1"])
+
+    outdated = [*some("s", 2, SERVERS), missing(done[2])]
+    plan = plan_of(upgraded(SERVERS, WORKERS), [*outdated, *some("w", 3, WORKERS)])
+    assert (subjects(plan, DeleteMachine), began(plan)) == (["s3"], [])
+    assert held(plan)["s2"] == "one server at a time; s3 is leaving"
+
+
+def test_the_replacement_of_a_server_that_never_joined_counts_no_members() -> None:
+    never = missing(nodeless(a_machine("s3", SERVERS)))
+    plan = plan_of(a_cluster(SERVERS), [*some("s", 2, SERVERS), never])
+
+    (deletion,) = of_kind(plan, DeleteMachine)
+    assert isinstance(deletion, DeleteMachine)
+    assert (deletion.machine, deletion.counted) == ("s3", ())
+
+    member = missing(a_machine("s3", SERVERS))
+    (deletion,) = of_kind(plan_of(a_cluster(SERVERS), [*some("s", 2, SERVERS), member]), DeleteMachine)
+    assert isinstance(deletion, DeleteMachine)
+    assert deletion.counted == ("s1", "s2")

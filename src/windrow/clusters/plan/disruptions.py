@@ -392,9 +392,9 @@ def _boots(machine: MachineState) -> bool:
 
 @once_per_state
 def _list_unhealthy(state: ClusterState) -> Mapping[str, Sequence[MachineState]]:
-    """By pool; those that exist come first."""
+    """By pool."""
     found: dict[str, list[MachineState]] = {}
-    for machine in sorted(state.machines, key=lambda machine: machine.presence == "missing"):
+    for machine in state.machines:
         if is_unhealthy(machine, state):
             found.setdefault(machine.pool, []).append(machine)
     return found
