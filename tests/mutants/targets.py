@@ -127,6 +127,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/unit/csi/test_handles.py",
             "tests/unit/csi/test_idempotency.py",
             "tests/unit/csi/test_identity.py",
+            "tests/unit/csi/test_node.py",
+            "tests/unit/csi/test_nodes.py",
         ),
         ("tests/contract/test_volumes.py", "tests/stories/test_csi_stories.py"),
     ),

@@ -11,11 +11,22 @@ from tests.stories.test_cluster_life import Story, a_story, check_story
 from tests.support.clock import run_driven
 
 from windrow.client.client import Client
+from windrow.clusters.api.guest_volumes import (
+    GuestVolumes,
+    describe_deletion,
+    render_recorded_volumes,
+)
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.names import REPLACE_NOW, SKIP_CLEANUP
 from windrow.emulator import kinds
 from windrow.harvester.names import REMOVED_CLAIMS
-from windrow.harvester.resources import VM, VM_ACTIONS
+from windrow.harvester.resources import (
+    NETWORK_FILESYSTEM,
+    VM,
+    VM_ACTIONS,
+    VOLUME_SNAPSHOT,
+    VOLUME_SNAPSHOT_CONTENT,
+)
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import PERSISTENT_VOLUME, PVC, SERVICE
@@ -274,3 +285,99 @@ def test_a_pool_that_is_edited_and_a_machine_that_is_replaced_touch_no_volume() 
             return it.transcript
 
     check_story("replaced-machine-with-volumes", story)
+
+
+def test_what_a_guest_says_last_counts_also_where_the_manager_was_away_meanwhile() -> None:
+    """The volumes were recorded; before a machine was deleted the manager ended, and a person made one of them Retain."""
+
+    async def story() -> list[str]:
+        async with one_machine() as it:
+            host = await with_volumes(it)
+            guest, management = await it.stage.guest_client(), it.sim.management_client
+            await it.sim.kill_manager()
+            await management.delete(it.ref)
+            deletion = describe_deletion(await management.get(it.ref))
+            said = GuestVolumes((ATTACHED, DETACHED), (RETAINED,))
+            volumes = render_recorded_volumes(said, deletion, it.sim.clock.now())
+            await management.patch(it.ref, {"status": {"volumes": volumes}}, "status")
+            await it.sim.advance(minutes=30)
+            change = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
+            await guest.patch(PERSISTENT_VOLUME.ref(DETACHED), change)
+            it.sim.start_manager()
+            await gone(it.sim, it.ref)
+            return await claims_left(host)
+
+    assert run_driven(story()) == sorted([DETACHED, *KEPT])
+
+
+SHARED, LENT = pvc(8), pvc(9)
+
+
+async def make_snapshot(guest: Client, number: int, claim: str, policy: str) -> str:
+    """As a snapshot controller asks for it in the guest; the side-car there has the driver make it. Its name on Harvester."""
+    name = f"snapshot-{pvc(number).removeprefix('pvc-')}"
+    content: Raw = {
+        "driver": DRIVER,
+        "deletionPolicy": policy,
+        "volumeSnapshotClassName": "harvester-snapshot",
+        "source": {"volumeHandle": claim},
+        "volumeSnapshotRef": {"name": name, "namespace": "default", "uid": name.removeprefix("snapshot-")},
+    }
+    made = new_object(VOLUME_SNAPSHOT_CONTENT, f"snapcontent-{number}", spec=content)
+    await guest.create(VOLUME_SNAPSHOT_CONTENT, made)
+    return name
+
+
+async def snapshots_of(host: Client) -> list[str]:
+    return sorted(name_of(raw) for raw in await host.list(VOLUME_SNAPSHOT, "default"))
+
+
+async def make_export(host: Client, claim: str, **marks: Any) -> str:
+    volume = nested(await host.get(PVC.ref(claim, "default")), "spec", "volumeName")
+    spec = {"networkFSName": volume, "desiredState": "Enabled", "provisioner": "Longhorn"}
+    made = new_object(NETWORK_FILESYSTEM, volume, "harvester-system", spec=spec, **marks)
+    await host.create(NETWORK_FILESYSTEM, made)
+    return str(volume)
+
+
+async def make_shared_claim(host: Client, name: str, guest_uid: str) -> None:
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "volumeMode": "Filesystem",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    labels, annotations = {"windrow.io/csi-driver": DRIVER}, {"windrow.io/guest-uid": guest_uid}
+    made = new_object(PVC, name, "default", labels=labels, annotations=annotations, spec=spec)
+    await host.create(PVC, made)
+
+
+def test_snapshots_and_exports_go_with_their_volumes_or_are_named() -> None:
+    async def story() -> Transcript:
+        async with one_machine() as it:
+            host = await with_volumes(it)
+            guest = await it.stage.guest_client()
+            uid = (await guest.get(SERVICE.ref("kubernetes", "default")))["metadata"]["uid"]
+            marks = {
+                "labels": {"windrow.io/csi-driver": DRIVER},
+                "annotations": {"windrow.io/guest-uid": uid},
+            }
+            for name in (SHARED, LENT):
+                await make_shared_claim(host, name, uid)
+                await make_volume(guest, name)
+            await it.sim.advance(seconds=30)
+            goes = await make_snapshot(guest, 11, DETACHED, "Delete")
+            retained = await make_snapshot(guest, 12, DETACHED, "Retain")
+            of_retained = await make_snapshot(guest, 13, STATIC, "Delete")
+            await make_export(host, SHARED, **marks)
+            lent = await make_export(host, LENT)  # a person shares it with machines of another cluster
+            await it.sim.advance(seconds=60)
+            it.transcript.lines.clear()
+            assert await snapshots_of(host) == [goes, retained, of_retained]
+            await delete(it)
+            assert await claims_left(host) == sorted([*KEPT, LENT])
+            assert await snapshots_of(host) == [retained, of_retained]
+            exports = [name_of(raw) for raw in await host.list(NETWORK_FILESYSTEM, "harvester-system")]
+            assert exports == [lent]
+            return it.transcript
+
+    check_story("delete-cluster-with-snapshots", story)

@@ -77,6 +77,8 @@ class ProcessState:
     preflight_passed: dict[str, tuple[int, tuple[Problem, ...]]] = field(default_factory=dict)
     # By the cluster's uid, and by the machine's, by the monotonic clock.
     guest_uid_requested: dict[str, timedelta] = field(default_factory=dict)
+    # Since when a guest of a Cluster that is deleted was asked for its volumes, by uid.
+    volumes_asked: dict[str, timedelta] = field(default_factory=dict)
     deletion_requested: dict[str, timedelta] = field(default_factory=dict)
     node_deleted: set[str] = field(default_factory=set)  # machine uids
     unanswered: UnansweredRequests = field(default_factory=UnansweredRequests)

@@ -81,13 +81,9 @@ from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.sources.harvesters import HarvesterClients, VmLocation
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerLeases
-from windrow.clusters.sources.volumes.guest_volumes import (
-    Guest,
-    VolumeClaim,
-    read_guest_volumes,
-    read_volume_claims,
-)
+from windrow.clusters.sources.volumes.guest_volumes import Guest
 from windrow.clusters.sources.volumes.node_pods import list_pods_to_evict, list_staying_volumes
+from windrow.clusters.sources.volumes.on_harvester import list_guest_volumes, list_host_volumes
 from windrow.clusters.state import (
     ClusterState,
     CredentialProblem,
@@ -108,7 +104,6 @@ from windrow.harvester.shutdown import LAUNCHERS, Shutdown, read_shutdown, selec
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import (
-    PERSISTENT_VOLUME,
     POD,
     PVC,
     SECRET,
@@ -183,7 +178,10 @@ class Observer:
             end = self._context.by_wall_clock(self._find_account_end(state))
             return replace(state, orphans=await self._find_orphans(cluster), account_may_be_made_until=end)
         if must_ask(state):
-            state = replace(state, guest_volumes=await self._list_guest_volumes(state))
+            asked, now = self._context.process_state.volumes_asked, self._context.clock.monotonic()
+            asked_for = now - asked.setdefault(cluster.uid, now)
+            said = await self._list_guest_volumes(state)
+            state = replace(state, guest_volumes=said, volumes_asked_for=asked_for)
         is_taken = cluster.uid in self._context.process_state.account_taken
         if is_taken or _needs_preflight(state):
             generation, found = self._context.process_state.preflight_passed.get(cluster.uid, (0, ()))
@@ -478,6 +476,9 @@ class Observer:
         raw_claims = await client.list(PVC, account.namespace)
         listed = filter(None, map(read_machine_claim, raw_claims))
         claims = sorted((one for one in listed if one.cluster_uid == cluster.uid), key=str)
+        volumes = await list_host_volumes(
+            client, raw_claims, account.namespace, cluster.recorded.volumes, self._guest_of(cluster)
+        )
         return Orphans(
             balancers,
             tuple(namesakes) if balancers else (),
@@ -492,27 +493,20 @@ class Observer:
                 for claim in without_claims_of(read_vms, claims)
                 if not (claim.is_deleting or claim.is_used)
             ),
-            await self._read_volume_claims(client, raw_claims, account.namespace, cluster),
+            volumes.claims,
+            volumes.dependents,
+            volumes.unknown,
         )
 
-    async def _read_volume_claims(
-        self, client: Client, claims: list[Raw], namespace: str, cluster: Cluster
-    ) -> tuple[VolumeClaim, ...]:
-        recorded = cluster.recorded.volumes
-        used = await client.list(VM, namespace) if recorded is not None and recorded.delete else []
-        guest = Guest(
-            cluster.recorded.guest_uid, cluster.created, find_twin(cluster, self._context.clusters.values())
-        )
-        return read_volume_claims(claims, used, recorded, guest)
+    def _guest_of(self, cluster: Cluster) -> Guest:
+        twin = find_twin(cluster, self._context.clusters.values())
+        return Guest(cluster.recorded.guest_uid, cluster.created, twin)
 
     async def _list_guest_volumes(self, state: ClusterState) -> GuestVolumes | None:
         connection = self._guests.find(state.cluster.uid)
         if connection is None or not state.guest.is_reachable:
             return None
-        try:
-            return read_guest_volumes(await connection.client.list(PERSISTENT_VOLUME))
-        except KubeError:
-            return None
+        return await list_guest_volumes(connection.client)
 
     # -- guest -----------------------------------------------------------------------------------------------------
 

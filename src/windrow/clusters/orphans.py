@@ -17,6 +17,7 @@ from typing import Any
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.machine import is_machine_name
 from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.sources.volumes.dependents import Dependent
 from windrow.clusters.sources.volumes.guest_volumes import VolumeClaim
 from windrow.clusters.vm_addresses import NetworkAddress, configured_addresses, reported_addresses
 from windrow.harvester.cloud_init_secret import read_cloud_init_secret, secret_ref
@@ -159,6 +160,8 @@ class Orphans:
     claims: tuple[str, ...] = ()
     disks: tuple[MachineClaim, ...] = ()
     volumes: tuple[VolumeClaim, ...] = ()  # of the guest
+    volume_dependents: tuple[Dependent, ...] = ()
+    volume_dependents_unknown: str = ""  # why there may be more of them
     unknown: str = ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, wraps
 from typing import Any, Literal, TypeVar, cast
 
@@ -387,6 +387,8 @@ class ClusterState:
     account_may_be_made_until: datetime | None = None
     # Of a cluster that is deleted, as the guest lists them while they are not recorded. None: it has not.
     guest_volumes: GuestVolumes | None = None
+    # For how long this process has asked for them; None where it did not.
+    volumes_asked_for: timedelta | None = None
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.
     orphans: Orphans | None = None
     lease: ManagerLease = field(default_factory=ManagerLease)

@@ -24,6 +24,9 @@ IP_POOL = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "IPPool", "ippo
 
 # Served where the CSI snapshotter is installed, which Harvester brings.
 VOLUME_SNAPSHOT = ApiResource("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots")
+VOLUME_SNAPSHOT_CONTENT = ApiResource(
+    "snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents"
+)
 
 # Served from Harvester 1.8 on: backups of volumes on the backup target, and restores from them.
 REMOTE_BACKUP = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteBackup", "volumeremotebackups")

@@ -57,7 +57,7 @@ def a_cluster(*pools: Pool, **rest: Any) -> Cluster:
             initialized=True,
             provisioned=True,
             version="v1.35.1+rke2r1",
-            volumes=GuestVolumes(),
+            volumes=GuestVolumes(at=NOON),
         ),
     )
     version = rest.pop("version_wish", "v1.35.1+rke2r1")

@@ -562,7 +562,7 @@ def ending(machines, **recorded):
             WORKERS,
             deletion_timestamp=NOON,
             recorded=RecordedStatus(
-                initialized=True, service_account=ACCOUNT, volumes=GuestVolumes(), **recorded
+                initialized=True, service_account=ACCOUNT, volumes=GuestVolumes(at=NOON), **recorded
             ),
         ),
         machines,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.unit.clusters.builders import (
     a_newborn,
     a_pool,
     leaving,
+    look,
     minutes,
     of_kind,
     planned,
@@ -37,7 +39,7 @@ from windrow.clusters.plan.actions import (
     RecordVolumes,
     RemoveFinalizer,
 )
-from windrow.clusters.plan.volumes.reclaim import RECHECK
+from windrow.clusters.plan.volumes.reclaim import RECHECK, must_ask
 from windrow.clusters.sources.volumes.guest_volumes import (
     MAX_RECORDED,
     MAX_RECORDED_BYTES,
@@ -128,7 +130,7 @@ def test_the_record_is_bounded_in_bytes_and_those_to_keep_come_first() -> None:
     longest = [a_volume(f"{'a.' * 120}{number:05}") for number in range(MAX_RECORDED)]
 
     found = read_guest_volumes([*longest, a_volume("kept", "Retain")])
-    size = len(json.dumps(render_recorded_volumes(found, "c/t"), separators=(",", ":")))
+    size = len(json.dumps(render_recorded_volumes(found, "c/t", NOON), separators=(",", ":")))
 
     assert MAX_RECORDED_BYTES - 300 < size < MAX_RECORDED_BYTES + 100
     assert found.retain == ("kept",)
@@ -146,9 +148,15 @@ def test_a_record_of_volumes_to_keep_that_is_full_has_none_to_delete() -> None:
 
 def test_what_is_recorded_is_read_back() -> None:
     deletion = describe_deletion({"metadata": {"uid": "c", "deletionTimestamp": "2026-01-01T12:00:00Z"}})
-    status = {"volumes": render_recorded_volumes(FOUND, deletion)}
+    status = {"volumes": render_recorded_volumes(FOUND, deletion, NOON)}
     assert deletion == "c/2026-01-01T12:00:00Z"
-    assert read_recorded_volumes(status, deletion) == FOUND
+    read = read_recorded_volumes(status, deletion)
+    assert read == FOUND
+    assert read is not None
+    assert read.at == NOON
+    with_snapshots = replace(FOUND, snapshots=("snap-1",))
+    again = {"volumes": render_recorded_volumes(with_snapshots, deletion, NOON) | {"at": "yesterday"}}
+    assert read_recorded_volumes(again, deletion) == with_snapshots
     assert read_recorded_volumes({"volumes": {"deletion": deletion}}, deletion) == GuestVolumes()
     assert read_recorded_volumes({}, deletion) is None
     assert read_recorded_volumes({"volumes": "pasted"}, deletion) is None
@@ -156,7 +164,7 @@ def test_what_is_recorded_is_read_back() -> None:
 
 @pytest.mark.parametrize("deletion", ["", "d/2026-01-01T12:00:00Z", "c/2026-01-01T12:00:01Z"])
 def test_what_was_recorded_for_another_deletion_is_not_used(deletion: str) -> None:
-    recorded = render_recorded_volumes(FOUND, "c/2026-01-01T12:00:00Z")
+    recorded = render_recorded_volumes(FOUND, "c/2026-01-01T12:00:00Z", NOON)
 
     assert read_recorded_volumes({"volumes": recorded}, deletion) is None
     assert read_recorded_volumes({"volumes": {**recorded, "deletion": ""}}, deletion) is None
@@ -227,7 +235,7 @@ def test_a_claim_is_used_by_the_vms_that_have_it_among_their_volumes_and_do_not_
 
     first, second = read_volume_claims([a_claim("pvc-1"), a_claim("pvc-2")], vms, FOUND, GUEST)
 
-    assert first.users == ("default/a", "default/b")
+    assert first.users == ("VirtualMachine default/a", "VirtualMachine default/b")
     assert second.users == ()
 
 
@@ -237,7 +245,21 @@ def test_a_data_volume_of_a_vm_is_its_claim() -> None:
 
     (one,) = read_volume_claims([a_claim("pvc-1")], [vm], FOUND, GUEST)
 
-    assert one.users == ("default/bob",)
+    assert one.users == ("VirtualMachine default/bob",)
+
+
+def test_an_instance_whose_vm_has_let_the_claim_go_uses_it_yet() -> None:
+    metadata = {"name": "bob", "namespace": "default"}
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "pvc-1"}},
+        {"name": "b", "dataVolume": {"name": "pvc-2"}},
+    ]
+    instance = {"metadata": metadata, "spec": {"volumes": volumes}}
+    going = {"metadata": {**metadata, "deletionTimestamp": "2026-01-01T12:00:00Z"}, "spec": instance["spec"]}
+
+    for users, expected in ([instance], ("VirtualMachineInstance default/bob",)), ([going], ()):
+        found = read_volume_claims([a_claim("pvc-1"), a_claim("pvc-2")], users, FOUND, GUEST)
+        assert [one.users for one in found] == [expected] * 2
 
 
 def test_a_claim_that_goes_is_named_with_what_holds_it() -> None:
@@ -346,6 +368,70 @@ def test_machines_are_deleted_once_the_volumes_are_recorded() -> None:
     assert [type(one) for one in plan.actions] == [DeleteMachine]
 
 
+@pytest.mark.parametrize("recorded", [None, replace(FOUND, at=NOON - minutes(500))])
+def test_a_manager_that_starts_after_the_deletion_gives_the_guest_a_minute_too(recorded: Any) -> None:
+    cluster, machine = deleted_cluster(recorded, since=NOON - minutes(500)), a_machine("s1", SERVERS)
+
+    before = planned(cluster, [machine], guest=silent(), volumes_asked_for=timedelta(seconds=59))
+    after = planned(cluster, [machine], guest=silent(), volumes_asked_for=timedelta(seconds=60))
+
+    assert before.actions == ()
+    assert [wait.until for wait in before.waits] == [NOON + timedelta(seconds=1)]
+    assert "list PersistentVolumes" in before.waits[0].what
+    assert [type(one) for one in after.actions] == [DeleteMachine if recorded is None else RecordVolumes]
+
+
+LATER = GuestVolumes((), ("pvc-1", "pvc-2"))
+
+
+def asked_again(recorded_at: Any, found: GuestVolumes | None) -> Any:
+    cluster = deleted_cluster(replace(FOUND, at=recorded_at), since=NOON - minutes(500))
+    return planned(cluster, [a_machine("s1", SERVERS)], guest_volumes=found)
+
+
+@pytest.mark.parametrize("at", [NOON - minutes(0.99), NOON - minutes(1), None])
+def test_a_policy_that_was_changed_after_the_record_is_recorded_before_a_machine_is_deleted(at: Any) -> None:
+    plan = asked_again(at, LATER)
+    is_fresh = at is not None and at > NOON - minutes(1)
+
+    assert plan.actions[0] == RecordVolumes("0 of its volumes are to be deleted and 2 to be kept", LATER)
+    assert [type(one) for one in plan.actions[1:]] == ([DeleteMachine] if is_fresh else [])
+
+
+@pytest.mark.parametrize("at", [NOON - minutes(500), NOON, None])
+def test_what_the_guest_says_again_counts_however_old_the_record_is(at: Any) -> None:
+    assert [type(one) for one in asked_again(at, FOUND).actions] == [DeleteMachine]
+
+
+def test_a_record_of_the_last_minute_counts_where_the_guest_says_nothing_any_more() -> None:
+    assert [type(one) for one in asked_again(NOON - minutes(0.99), None).actions] == [DeleteMachine]
+
+
+@pytest.mark.parametrize("at", [NOON - minutes(1), None])
+def test_an_older_record_that_the_guest_does_not_repeat_has_nothing_deleted(at: Any) -> None:
+    plan = asked_again(at, None)
+
+    why = "the guest API server does not repeat that volumes are to be deleted, so all are kept"
+    assert plan.actions == (RecordVolumes(why, GuestVolumes((), ("pvc-2",))),)
+    assert plan.waits != ()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "machines", "asks"),
+    [
+        (deleted_cluster(), [a_machine("s1", SERVERS)], True),
+        (deleted_cluster(FOUND), [a_machine("s1", SERVERS), leaving(a_machine("s2", SERVERS))], True),
+        (deleted_cluster(FOUND), [leaving(a_machine("s1", SERVERS))], False),
+        (deleted_cluster(FOUND), [a_machine("w1", a_pool())], False),
+        (deleted_cluster(FOUND, keeps_volumes=True), [a_machine("s1", SERVERS)], False),
+        (deleted_cluster(FOUND, since=None), [a_machine("s1", SERVERS)], False),
+    ],
+    ids=["first", "again", "server-goes", "no-server", "opted-out", "not-deleted"],
+)
+def test_a_guest_is_asked_until_its_last_server_is_deleted(cluster: Any, machines: Any, asks: bool) -> None:
+    assert must_ask(look(cluster, machines)) is asks
+
+
 @pytest.mark.parametrize("guest", [silent("connection refused"), GuestState(because="connection refused")])
 def test_a_guest_that_does_not_answer_is_waited_for_a_minute(guest: GuestState) -> None:
     machine = a_machine("s1", SERVERS)
@@ -402,7 +488,7 @@ def test_a_claim_to_delete_is_deleted_by_name_and_uid_and_waited_for() -> None:
 
 
 def test_one_that_goes_is_waited_for_and_not_deleted_again() -> None:
-    plan = ended(claim(is_deleting=True, users=("default/rescue",)))
+    plan = ended(claim(is_deleting=True, users=("VirtualMachine default/rescue",), unknown="x"))
 
     assert plan.actions == ()
     assert plan.waits[0].what == "PersistentVolumeClaim default/pvc-1 to be deleted"
@@ -423,7 +509,16 @@ def test_so_many_are_deleted_at_once() -> None:
         (claim(policy=""), KeepClaims, "the guest did not say that it is to be deleted"),
         (claim(unproven=UNMARKED), KeepClaims, UNMARKED),
         (claim(policy="Retain", unproven=UNMARKED), KeepVolumes, "have the reclaim policy Retain"),
-        (claim(users=("default/rescue",)), KeepClaims, "VirtualMachine default/rescue uses it"),
+        (
+            claim(users=("VirtualMachine default/rescue",)),
+            KeepClaims,
+            "VirtualMachine default/rescue uses it",
+        ),
+        (
+            claim(unknown="whether a NetworkFilesystem exports it (forbidden)"),
+            KeepClaims,
+            "it is not known whether a NetworkFilesystem exports it (forbidden)",
+        ),
     ],
 )
 def test_any_other_is_kept_and_named_with_the_reason_when_the_rest_is_gone(

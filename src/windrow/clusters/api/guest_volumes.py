@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
+
+from windrow.core.clock import format_time, parse_time
 
 
 @dataclass(frozen=True, slots=True)
 class GuestVolumes:
-    """Names of claims on Harvester, by what the reclaim policies of their PersistentVolumes say."""
+    """Names of claims on Harvester, by what the reclaim policies of their PersistentVolumes say, and the handles of the `snapshots` that
+    their VolumeSnapshotContents say are to be deleted. `at` is when they were recorded; None where the record does not say."""
 
     delete: tuple[str, ...] = ()
     retain: tuple[str, ...] = ()
+    snapshots: tuple[str, ...] = ()
+    at: datetime | None = field(default=None, compare=False)
 
 
 def describe_deletion(raw: Mapping[str, Any]) -> str:
@@ -28,9 +34,23 @@ def read_recorded_volumes(status: Mapping[str, Any], deletion: str) -> GuestVolu
     recorded = status.get("volumes")
     if not isinstance(recorded, Mapping) or not deletion or recorded.get("deletion") != deletion:
         return None
-    delete, retain = (tuple(map(str, recorded.get(key) or ())) for key in ("delete", "retain"))
-    return GuestVolumes(delete, retain)
+    keys = "delete", "retain", "deleteSnapshots"
+    delete, retain, snapshots = (tuple(map(str, recorded.get(key) or ())) for key in keys)
+    return GuestVolumes(delete, retain, snapshots, _read_time(recorded.get("at")))
 
 
-def render_recorded_volumes(volumes: GuestVolumes, deletion: str) -> dict[str, Any]:
-    return {"deletion": deletion, "delete": list(volumes.delete), "retain": list(volumes.retain)}
+def _read_time(found: object) -> datetime | None:
+    try:
+        return parse_time(str(found))
+    except ValueError:
+        return None
+
+
+def render_recorded_volumes(volumes: GuestVolumes, deletion: str, now: datetime) -> dict[str, Any]:
+    return {
+        "deletion": deletion,
+        "at": format_time(now),
+        "delete": list(volumes.delete),
+        "retain": list(volumes.retain),
+        "deleteSnapshots": list(volumes.snapshots),
+    }

@@ -336,7 +336,8 @@ class ClusterActions:
             await delete_if_exists(client, claim.ref, claim.uid)
 
     async def record_volumes(self, action: do.RecordVolumes, state: ClusterState) -> None:
-        recorded = render_recorded_volumes(action.volumes, describe_deletion(state.cluster.raw))
+        deletion = describe_deletion(state.cluster.raw)
+        recorded = render_recorded_volumes(action.volumes, deletion, self._context.clock.now())
         await self._context.patch_cluster_status(state, {"volumes": recorded})
 
     async def delete_volumes(self, action: do.DeleteVolumes, state: ClusterState) -> None:

@@ -20,6 +20,7 @@ from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.api.updates.turn import MachineUpdate
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, OrphanVm
+from windrow.clusters.sources.volumes.dependents import Dependent
 from windrow.clusters.sources.volumes.guest_volumes import VolumeClaim
 from windrow.clusters.state import MachineState
 from windrow.kubernetes.resources import ObjectRef
@@ -332,9 +333,10 @@ class RecordVolumes(_Action, reason="RecordVolumes"):
 class DeleteVolumes(
     _Action, reason="DeleteVolumes", done="Deleted volumes of {cluster} on Harvester", final=True
 ):
-    """Delete PersistentVolumeClaims on Harvester that are volumes of the deleted guest cluster, each with its uid."""
+    """Delete PersistentVolumeClaims on Harvester that are volumes of the deleted guest cluster, and what was made of them, each with
+    its uid."""
 
-    claims: tuple[VolumeClaim, ...]
+    claims: tuple[VolumeClaim | Dependent, ...]
 
 
 @dataclass(frozen=True)

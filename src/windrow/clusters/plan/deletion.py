@@ -264,6 +264,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
     record = reclaim.plan_record(state)
     if record.waits:
         return record
+    partial.add(record)
     partial.actions += [DeleteMachine("the Cluster is deleted", machine.name) for machine in state.active]
     for machine in state.deleting:
         plan_machine_end(machine, state, partial)

@@ -20,7 +20,7 @@ from typing import Any
 
 from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.harvester.names import CSI_DRIVER, GUEST_UID, MACHINE_UID, MADE_BY_CSI
-from windrow.harvester.vms import claim_volumes_of
+from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
@@ -30,6 +30,8 @@ from windrow.kubernetes.objects import (
     name_of,
     namespace_of,
     nested,
+    objects_at,
+    text_at,
     time_of,
     uid_of,
 )
@@ -39,6 +41,8 @@ PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 # A status has to stay far below the megabyte of an object. Claims beyond it are kept. 5000 names `pvc-<uid>` fit.
 MAX_RECORDED = 5000
 MAX_RECORDED_BYTES = 256 * 1024
+# A handle has at most 507 characters, mostly 45.
+MAX_SNAPSHOTS = 500
 _QUOTES_AND_COMMA = 3
 
 # What a provisioner names volumes, and the Go driver its claims.
@@ -69,7 +73,10 @@ class VolumeClaim:
     uid: str
     policy: str = ""
     unproven: str = ""
-    users: tuple[str, ...] = ()  # VMs among whose volumes it is
+    users: tuple[str, ...] = ()  # VMs and instances among whose volumes it is, and what exports it to others
+    unknown: str = ""  # what of its users is not known
+    volume_name: str = ""  # its volume on Harvester
+    can_be_shared: bool = False
     is_deleting: bool = False
     finalizers: tuple[str, ...] = ()
 
@@ -82,8 +89,8 @@ class VolumeClaim:
         return f"PersistentVolumeClaim {self.namespace}/{self.name}{held}"
 
 
-def read_guest_volumes(volumes: Iterable[Mapping[str, Any]]) -> GuestVolumes:
-    """What the PersistentVolumes of a guest say. A volume that was not provisioned, but made by hand, is retained: no
+def read_guest_volumes(volumes: Iterable[Mapping[str, Any]], snapshots: Iterable[str] = ()) -> GuestVolumes:
+    """What the PersistentVolumes of a guest say, with the handles of the snapshots that are to be deleted. A volume that was not provisioned, but made by hand, is retained: no
     provisioner would delete it either. A handle that can be the name of no claim is that of no volume."""
     delete, retain = set[str](), set[str]()
     for raw in volumes:
@@ -97,7 +104,7 @@ def read_guest_volumes(volumes: Iterable[Mapping[str, Any]]) -> GuestVolumes:
         (delete if is_provisioned and is_to_go else retain).add(handle)
     # One claim of two PersistentVolumes is kept when one of them says so.
     kept, to_go = _take(sorted(retain), sorted(delete - retain))
-    return GuestVolumes(to_go, kept)
+    return GuestVolumes(to_go, kept, tuple(snapshots)[:MAX_SNAPSHOTS])
 
 
 def _take(first: list[str], then: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -117,8 +124,8 @@ def read_volume_claims(
     recorded: GuestVolumes | None,
     guest: Guest,
 ) -> tuple[VolumeClaim, ...]:
-    """Those of the claims on Harvester that are recorded as volumes of the guest, or marked as its own, with which of `vms` use
-    them. A disk of a machine is none."""
+    """Those of the claims on Harvester that are recorded as volumes of the guest, or marked as its own, with which of `vms`, VMs and
+    their instances, use them. A disk of a machine is none."""
     users = _users_by_claim(vms)
     policies = dict.fromkeys(recorded.delete if recorded else (), "Delete")
     policies |= dict.fromkeys(recorded.retain if recorded else (), "Retain")
@@ -127,8 +134,7 @@ def read_volume_claims(
         if MACHINE_UID in annotations_of(raw):
             continue
         claim = _read_claim(raw, guest)
-        is_marked = guest.uid != "" and annotations_of(raw).get(GUEST_UID) == guest.uid and _is_ours(raw)
-        if is_marked or claim.name in policies:
+        if is_marked(raw, guest) or claim.name in policies:
             used = users.get(claim.name, ())
             found.append(replace(claim, policy=policies.get(claim.name, ""), users=tuple(used)))
     return tuple(sorted(found, key=lambda one: one.name))
@@ -140,16 +146,27 @@ def _users_by_claim(vms: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     for raw in vms:
         if not is_deleting(raw):
             for name in _claims_of(raw):
-                users.setdefault(name, []).append(f"{namespace_of(raw)}/{name_of(raw)}")
+                users.setdefault(name, []).append(f"{_kind_of(raw)} {namespace_of(raw)}/{name_of(raw)}")
     return users
 
 
-def _claims_of(raw_vm: Mapping[str, Any]) -> set[str]:
-    """A DataVolume is called as its claim."""
-    names = {nested(volume, "claimName", default="") for volume in claim_volumes_of(raw_vm)}
-    for volume in nested(raw_vm, "spec", "template", "spec", "volumes", default=[]):
-        names.add(nested(volume, "dataVolume", "name", default=""))
-    return {str(name) for name in names}
+def _kind_of(raw: Mapping[str, Any]) -> str:
+    return (VM if "template" in raw.get("spec", {}) else VMI).kind
+
+
+def _claims_of(raw: Mapping[str, Any]) -> set[str]:
+    """Of a VM or an instance. A DataVolume is called as its claim."""
+    names = set()
+    for path in (("spec", "template", "spec", "volumes"), ("spec", "volumes")):
+        for volume in objects_at(raw, *path):
+            names.add(text_at(volume, "persistentVolumeClaim", "claimName"))
+            names.add(text_at(volume, "dataVolume", "name"))
+    return names - {""}
+
+
+def is_marked(raw: Mapping[str, Any], guest: Guest) -> bool:
+    """Whether our CSI driver has marked the object as made for this guest."""
+    return guest.uid != "" and annotations_of(raw).get(GUEST_UID) == guest.uid and _is_ours(raw)
 
 
 def _is_ours(raw: Mapping[str, Any]) -> bool:
@@ -158,9 +175,18 @@ def _is_ours(raw: Mapping[str, Any]) -> bool:
 
 def _find_doubt(raw: Mapping[str, Any], guest: Guest) -> str:
     """What the proof lacks that a CSI driver made the claim for this guest; "" for nothing. Only what is on Harvester counts."""
-    made_for = annotations_of(raw).get(GUEST_UID, "")
     if not _is_ours(raw) and _PVC_NAME.fullmatch(name_of(raw)) is None:
         return "no CSI driver made it"
+    if doubt := find_doubt_of_marks(raw, guest):
+        return doubt
+    if restore := _find_restore(raw):
+        return f"VolumeRemoteRestore {namespace_of(raw)}/{restore} would make it again; deleting that one deletes it"
+    return ""
+
+
+def find_doubt_of_marks(raw: Mapping[str, Any], guest: Guest) -> str:
+    """What the mark on the object lacks to prove that it was made for this guest; "" for nothing."""
+    made_for = annotations_of(raw).get(GUEST_UID, "")
     if not made_for:
         return UNMARKED
     if not guest.uid:
@@ -172,8 +198,6 @@ def _find_doubt(raw: Mapping[str, Any], guest: Guest) -> str:
     created = time_of(raw, "metadata", "creationTimestamp")
     if created is None or guest.created is None or created < guest.created:
         return "it is older than the Cluster, so this guest is a copy of the one that had it made"
-    if restore := _find_restore(raw):
-        return f"VolumeRemoteRestore {namespace_of(raw)}/{restore} would make it again; deleting that one deletes it"
     return ""
 
 
@@ -188,6 +212,9 @@ def _read_claim(raw: Mapping[str, Any], guest: Guest) -> VolumeClaim:
         name_of(raw),
         uid_of(raw),
         unproven=_find_doubt(raw, guest),
+        volume_name=text_at(raw, "spec", "volumeName"),
+        can_be_shared=text_at(raw, "spec", "volumeMode") == "Filesystem"
+        and "ReadWriteMany" in nested(raw, "spec", "accessModes", default=()),
         is_deleting=is_deleting(raw),
         finalizers=tuple(finalizers_of(raw)),
     )
