@@ -37,6 +37,7 @@ from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CRDS
 from windrow.emulator.guest_cluster.distribution.pki import CertificateAuthorities
 from windrow.emulator.guest_cluster.etcd import EtcdMembers
 from windrow.emulator.guest_cluster.kube_vip.settings import KubeVipSettings
+from windrow.emulator.guest_cluster.rotation.encryption import start_encryption
 from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.guest_os.notifier import Notifier
 from windrow.emulator.guest_os.operating_system import GuestOS
@@ -66,7 +67,10 @@ class ServerInstance:
     identity: TlsIdentity = field(repr=False)
     api_up: bool = False
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    server_password: str = field(default="", repr=False)  # as it was when the process started
+    agent_password: str = field(default="", repr=False)
     log: Callable[[str], None] = print  # of its process
+    guest: GuestOS | None = None
     snapshots: EtcdSnapshots | None = None  # of a server with embedded etcd
 
 
@@ -141,6 +145,7 @@ class GuestCluster:
         self.critical = settings.critical()
         self.clock = clock
         self.changed = Notifier()
+        self.encryption = start_encryption(settings, Rng(f"encryption of {uid}"))
         self.etcd = EtcdMembers(on_change=self.changed.notify)
         self.etcd.is_embedded = settings.starts_etcd
         self.servers: dict[str, ServerInstance] = {}
@@ -227,8 +232,12 @@ class GuestCluster:
         return [(entry.key, entry.data) for entry in self.store.snapshot()[1]]
 
     def render_bootstrap(self) -> Raw:
-        """What the server token opens: the certificate authorities, and the agents' password."""
-        return {"files": dict(self.authorities.files), "agentPassword": self.agent_password}
+        """What the server token opens: the certificate authorities, the agents' password, the keys of Secrets."""
+        return {
+            "files": dict(self.authorities.files),
+            "agentPassword": self.agent_password,
+            "encryption": self.encryption.render() if self.encryption is not None else None,
+        }
 
     async def reload(self) -> None:
         """Serve what the store has now: its objects were replaced."""

@@ -281,6 +281,8 @@ class Kubelet:
         annotations[named("node-args")] = self._node_arguments()
         annotations[named("node-env")] = "{}"
         annotations[named("node-config-hash")] = self._config_hash()
+        if self.cluster.encryption is not None and self.settings.runs_api:
+            annotations[named("encryption-config-hash")] = self.cluster.encryption.annotation
         if self.waits_for_cloud_provider:
             annotations[PROVIDED_IP] = ",".join(self.addresses)
         return annotations

@@ -1,4 +1,4 @@
-"""`rke2` and `k3s` as commands on a simulated machine, beside what systemd runs: a reset by hand, snapshots."""
+"""`rke2` and `k3s` as commands on a simulated machine, beside what systemd runs: a reset by hand, snapshots, rotations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from windrow.emulator.guest_cluster.datastore.snapshots import (
     SnapshotResult,
 )
 from windrow.emulator.guest_cluster.distribution.distribution import Distribution
+from windrow.emulator.guest_cluster.rotation.commands import (
+    fail,
+    run_certificate_command,
+    run_encryption_command,
+    run_token_command,
+)
 from windrow.emulator.guest_os.binaries import read_binary
 from windrow.emulator.guest_os.shell.commands import parse_options
 from windrow.emulator.guest_os.shell.run import Command, Invocation
@@ -46,29 +52,40 @@ def node_command(
                     f"{distribution.name} version {read_binary(call.guest.read(call.argv[0]) or b'')[1]}"
                 )
                 return 0
-            case ["etcd-snapshot", *words]:
-                return await _run_snapshot_command(call, _find_server(call, clusters), words)
+            case ["certificate", *words]:
+                return run_certificate_command(call, distribution, words)
+            case ["etcd-snapshot" | "secrets-encrypt" | "token" as verb, *words]:
+                return await _run_on_server(call, clusters, verb, words)
         call.guest.console(f"not simulated: {' '.join(call.argv)}")
         return 0
 
     return command
 
 
-def _find_server(call: Invocation, clusters: Mapping[str, GuestCluster]) -> ServerInstance | None:
-    """The server that runs on this machine."""
+async def _run_on_server(
+    call: Invocation, clusters: Mapping[str, GuestCluster], verb: str, words: list[str]
+) -> int:
+    """A command that asks the server on this machine."""
     own = {one for addresses in call.guest.addresses.values() for one in addresses}
-    servers = (server for cluster in clusters.values() for server in cluster.servers.values())
-    return next((server for server in servers if server.address in own), None)
+    pairs = ((cluster, server) for cluster in clusters.values() for server in cluster.servers.values())
+    found = next(((cluster, server) for cluster, server in pairs if server.address in own), None)
+    if found is None:
+        return fail(call, "dial tcp 127.0.0.1: connect: connection refused")
+    if verb == "secrets-encrypt":
+        return await run_encryption_command(call, *found, words)
+    if verb == "token":
+        return await run_token_command(call, *found, words)
+    return await _run_snapshot_command(call, found[1], words)
 
 
-async def _run_snapshot_command(call: Invocation, server: ServerInstance | None, words: list[str]) -> int:
+async def _run_snapshot_command(call: Invocation, server: ServerInstance, words: list[str]) -> int:
     options, names = parse_options(words, _VALUED)
-    if server is None or server.snapshots is None:
-        return _fail(call, "dial tcp 127.0.0.1: connect: connection refused")
+    if server.snapshots is None:
+        return fail(call, "see server log for details: 404 page not found")
     try:
         return await _snapshot(call, server.snapshots, options, names)
     except (SnapshotFailed, NoS3, KubeError) as error:
-        return _fail(call, f"see server log for details: {error}")
+        return fail(call, f"see server log for details: {error}")
 
 
 async def _snapshot(
@@ -93,7 +110,7 @@ async def _snapshot(
             for file in await snapshots.list_all(settings):
                 call.print(f"{file.name} {file.location} {file.size} {file.created:%Y-%m-%dT%H:%M:%SZ}")
         case _:
-            return _fail(call, f"No help topic for '{verb}'")
+            return fail(call, f"No help topic for '{verb}'")
     return 0
 
 
@@ -102,8 +119,3 @@ def _print_result(call: Invocation, result: SnapshotResult) -> None:
         call.print(f'level=info msg="Snapshot {name} saved."')
     for name in result.deleted:
         call.print(f'level=info msg="Snapshot {name} deleted."')
-
-
-def _fail(call: Invocation, why: str) -> int:
-    call.streams.err += f'level=fatal msg="Error: {why}"\n'.encode()
-    return 1

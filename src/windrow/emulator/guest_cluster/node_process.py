@@ -63,6 +63,8 @@ from windrow.emulator.guest_cluster.kubelet import (
     parse_labels,
     parse_taints,
 )
+from windrow.emulator.guest_cluster.rotation.certificates import regenerate_file
+from windrow.emulator.guest_cluster.rotation.encryption import write_encryption
 from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.supervisor import (
     ApiHandler,
@@ -170,7 +172,13 @@ class NodeProcess:
         # Those of the Node: what it was told by node-ip, else an address of each family.
         own = () if self.settings.list("node-ip") else own_addresses(self.guest)
         identity = cluster.issue_server_identity(node, (address, *own), self.settings)
-        server = ServerInstance(node, address, self.settings, self.version, identity, log=self.log)
+        passwords = (cluster.server_password, cluster.agent_password)
+        server = ServerInstance(
+            node, address, self.settings, self.version, identity, False, asyncio.Event(), *passwords
+        )
+        server.log, server.guest = self.log, self.guest
+        self.guest.remove(regenerate_file(self.settings.data_directory))
+        write_encryption(self.guest, self.settings, cluster.encryption)
         if self.settings.runs_etcd and (cluster.etcd.is_embedded or self.settings.is_true("cluster-init")):
             server.snapshots = EtcdSnapshots(
                 self.guest, cluster, server, lambda: self.disk_state.get("member", ""), self.log
@@ -403,11 +411,12 @@ class NodeProcess:
             return
         password = parse_token(self._own_token()).password
         check_token(snapshot, password)
-        authorities, agent = read_bootstrap(snapshot.bootstrap)
+        authorities, agent, encryption = read_bootstrap(snapshot.bootstrap)
         cluster = self.clusters.get(snapshot.cluster)
         if cluster is None or cluster.servers:
             cluster = self._new_cluster(authorities, password, agent)
         cluster.open_bootstrap(authorities, password, agent)
+        cluster.encryption = encryption
         await restore_objects(cluster, snapshot.objects)
         write_authorities(self.guest, self._tls_directory(), authorities.files)
         self._set_only_member(cluster, node_name(self.guest, self.settings), self._address())

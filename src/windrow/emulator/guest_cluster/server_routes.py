@@ -8,8 +8,10 @@ from functools import partial
 
 from windrow.core.formats.json import dumps
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
-from windrow.emulator.guest_cluster.datastore.releases import has_snapshot_endpoint
+from windrow.emulator.guest_cluster.datastore.releases import has_snapshot_endpoint, has_token_rotation
 from windrow.emulator.guest_cluster.datastore.snapshot_requests import answer_snapshot_request
+from windrow.emulator.guest_cluster.rotation.encryption_routes import EncryptionRoutes
+from windrow.emulator.guest_cluster.rotation.token_routes import TokenRoutes
 from windrow.emulator.kit.network import bracketed
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Reply, Request
@@ -24,6 +26,13 @@ def list_server_routes(cluster: GuestCluster, server: ServerInstance) -> dict[st
         routes["/db/info"] = partial(_list_members, cluster)
     if server.snapshots is not None and has_snapshot_endpoint(server.version):
         routes["/db/snapshot"] = partial(answer_snapshot_request, server=server, snapshots=server.snapshots)
+    if server.guest is not None:
+        path = cluster.distribution.supervisor_path
+        encryption = EncryptionRoutes(server.guest, cluster, server)
+        routes[path("encrypt/status")] = encryption.status
+        routes[path("encrypt/config")] = encryption.configure
+        if has_token_rotation(server.version):
+            routes[path("token")] = TokenRoutes(server.guest, cluster, server).rotate
     return routes
 
 

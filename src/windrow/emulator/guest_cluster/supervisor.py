@@ -157,7 +157,7 @@ class SupervisorHandler:
             user, _, password = decode_base64(credential).partition(":")
         except ValueError:
             return ""
-        server, agent = self.cluster.server_password, self.cluster.agent_password
+        server, agent = self.server.server_password, self.server.agent_password
         allowed = {"server": {server}, "node": {agent, server}}
         return user if password in allowed.get(user, set()) else ""
 

@@ -47,6 +47,9 @@ class GuestDelays:
     # A snapshot of a small database, and its way to a bucket (our estimates).
     snapshot: float = 1.0
     upload: float = 1.0
+    # API servers look every minute whether their encryption keys have changed; then each Secret is written anew (our estimates).
+    encryption_reload: float = 30.0
+    reencryption: float = 2.0
     agent_start: float = 8.0
 
     # Kubelet: registration, network plug-in, status and lease period of 10 s (04 §9.4).

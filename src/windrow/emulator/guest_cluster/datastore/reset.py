@@ -32,6 +32,7 @@ from windrow.emulator.guest_cluster.datastore.snapshot_content import (
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART
 from windrow.emulator.guest_cluster.distribution.pki import CertificateAuthorities
+from windrow.emulator.guest_cluster.rotation.encryption import Encryption, parse_encryption
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.kubernetes.objects import Raw, name_of
 from windrow.kubernetes.resources import NODE
@@ -148,12 +149,19 @@ def check_token(snapshot: Snapshot, password: str) -> None:
         )
 
 
-def read_bootstrap(bootstrap: Mapping[str, Any]) -> tuple[CertificateAuthorities, str]:
-    """The authorities, and the agents' password. Raises ResetFailed."""
+def read_bootstrap(bootstrap: Mapping[str, Any]) -> tuple[CertificateAuthorities, str, Encryption | None]:
+    """The authorities, the agents' password, and the keys of Secrets. Raises ResetFailed."""
     files, password = bootstrap.get("files"), bootstrap.get("agentPassword")
-    if not isinstance(files, dict) or not isinstance(password, str):
-        raise ResetFailed("failed to bootstrap cluster data: unexpected end of JSON input")
-    return CertificateAuthorities(files, delivered=True), password
+    try:
+        if not isinstance(files, dict) or not isinstance(password, str):
+            raise ValueError("no files")
+        return (
+            CertificateAuthorities(files, delivered=True),
+            password,
+            parse_encryption(bootstrap["encryption"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ResetFailed("failed to bootstrap cluster data: unexpected end of JSON input") from error
 
 
 async def restore_objects(cluster: GuestCluster, objects: Mapping[str, Raw]) -> None:

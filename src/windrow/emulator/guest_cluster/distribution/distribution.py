@@ -30,6 +30,7 @@ class Distribution:
     has_sqlite: bool  # whether a first server without `cluster-init` keeps its data in SQLite
     runs_cloud_controller: bool  # whether its own cloud controller initialises Nodes
     has_snapshot_controller: bool  # whether the snapshot API is served, with its controller
+    encrypts_secrets: bool  # unless `secrets-encryption` says otherwise
     has_packaged_components: bool  # whether servers stage manifests of CoreDNS, Traefik and others
     read_critical: Callable[[Settings], dict[str, str]]  # the values that all servers must share
     check: Callable[[GuestOS, Settings], None]  # raises BadSettings for what it alone refuses

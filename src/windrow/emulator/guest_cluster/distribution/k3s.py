@@ -109,6 +109,7 @@ K3S = Distribution(
     has_sqlite=True,
     has_snapshot_controller=False,
     runs_cloud_controller=True,
+    encrypts_secrets=False,
     has_packaged_components=True,
     read_critical=_read_critical,
     check=_check,

@@ -144,6 +144,7 @@ RKE2 = Distribution(
     has_sqlite=False,
     has_snapshot_controller=True,
     runs_cloud_controller=False,  # not simulated: its Nodes are initialised when they register
+    encrypts_secrets=True,
     has_packaged_components=False,  # not simulated
     read_critical=_read_critical,
     check=_check,
