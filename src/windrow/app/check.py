@@ -21,6 +21,7 @@ from windrow.app.manifest_checks.unknown_fields import (
     place_fields,
 )
 from windrow.app.network import HttpConnector
+from windrow.app.plan import assume_state
 from windrow.bootstrap.support_matrix.comparison import Comparison as Comparison
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
@@ -30,7 +31,7 @@ from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machi
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.manifest.annotations import check_annotations
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of, read_options
-from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.manifest.reading import ClusterReading, read_cluster
 from windrow.clusters.api.manifest.supported_fields import HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.references import (
     ALL_NAMESPACES,
@@ -38,9 +39,11 @@ from windrow.clusters.api.references import (
     list_grants,
     read_allowed_namespaces,
 )
-from windrow.clusters.bootstrap_data import check_bootstrap, find_config_hashes, sample_machine_spec
+from windrow.clusters.bootstrap_data import check_bootstrap, sample_machine_spec
 from windrow.clusters.bootstrap_secrets import FindSecret, check_secrets
-from windrow.clusters.plan.pools import compare_machines
+from windrow.clusters.change.describe import list_sentences
+from windrow.clusters.change.fields import NOT_YET_HINT
+from windrow.clusters.change.pending import pending_changes
 from windrow.clusters.versions import compare_versions, list_problems
 from windrow.core.text import encode_base64
 from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds
@@ -329,7 +332,7 @@ async def check(
         place = f"{cluster.namespace}:{cluster.name}"
         before = next((one for one in running if _credential_of(one) == place), None)
         if before is not None and not any(one.severity == "error" for one in problems):
-            problems += list_effects(before, cluster, existing)
+            problems += list_effects(before, reading, existing)
         has_credential = single_credential or not any(
             one.field.endswith(CREDENTIAL_FIELD) for one in reading.problems if one.severity == "error"
         )
@@ -393,8 +396,9 @@ async def check(
     return results
 
 
-def list_effects(before: Raw, cluster: Cluster, existing: Sequence[Machine]) -> list[Problem]:
-    """What the cluster asks for now deletes of the Machines of the Cluster as it is, and what it does not change of them."""
+def list_effects(before: Raw, reading: ClusterReading, existing: Sequence[Machine]) -> list[Problem]:
+    """What the cluster asks for now deletes of the Machines of the Cluster as it is, and what it changes of them."""
+    cluster = replace(reading.cluster, uid=uid_of(before))
     machines = [one for one in existing if one.cluster_uid == uid_of(before)]
     where = "spec.rkeConfig.machinePools"
     names = {str(pool.get("name")) for pool in objects_at(cluster.raw, "spec", "rkeConfig", "machinePools")}
@@ -408,11 +412,11 @@ def list_effects(before: Raw, cluster: Cluster, existing: Sequence[Machine]) -> 
         )
         for name, count in sorted(lost.items())
     ]
-    running = cluster.recorded.version
-    hashes = find_config_hashes(cluster, running) if running else {}
-    hint = "existing machines change in a later release; new ones are made as asked, except for the version"
-    for sentence in compare_machines(cluster, running, machines, hashes):
-        found.append(Problem(f"not yet: {sentence}", hint, where, "warning"))
+    pending = pending_changes(assume_state(cluster, reading.problems, machines, SystemClock().now()))
+    for sentence in list_sentences(pending):
+        hint = NOT_YET_HINT if sentence.startswith("not yet") else "all of it, machine by machine: windrow plan"
+        found.append(Problem(sentence, hint, where, "warning"))
+    found += [replace(one, severity="warning") for one in pending.refused]
     return found + _list_node_changes(before, cluster, machines)
 
 

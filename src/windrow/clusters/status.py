@@ -12,6 +12,8 @@ from typing import Any
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
+from windrow.clusters.change.describe import is_up_to_date, list_sentences, render_pending
+from windrow.clusters.change.pending import pending_changes
 from windrow.clusters.change.revisions import list_revisions
 from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
@@ -31,7 +33,6 @@ from windrow.clusters.plan.operations.conditions import (
     operation_conditions,
 )
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.plan.pools import list_pending_changes
 from windrow.clusters.plan.unrecorded import MAX_NAMED, decide, describe_claims, describe_held
 from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import (
@@ -88,6 +89,7 @@ def derive_machine(
         status["host"] = vm.host
     if node is not None:
         status["nodeRef"] = {"name": node.name, "uid": node.uid}
+        status["version"] = node.kubelet_version or before.get("version")
         status["providerID"] = node.provider_id
     if machine.is_ready and machine.record.restart_count:
         status["restartCount"] = 0
@@ -298,6 +300,7 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         "warnings": warnings or None,
         "waiting": _render_wait(wait, before, state),
         "revisions": list_revisions(state) or None,
+        "pendingChanges": render_pending(pending_changes(state)),
         "creating": [{"pool": one.pool, "name": one.name} for one in list_reserved(state)] or None,
         "conditions": conditions,
     }
@@ -584,13 +587,12 @@ def _guest_credential_condition(state: ClusterState) -> Condition | None:
 
 
 def _up_to_date_condition(state: ClusterState) -> Condition:
-    changes = list_pending_changes(state)
-    if not changes:
-        return Condition("UpToDate", "True", "UpToDate")
-    sentences = "; ".join(changes)
-    return Condition(
-        "UpToDate", "False", "OutOfDate", f"not yet: {sentences}; existing machines change in a later release"
-    )
+    """Whether its machines are as the spec asks now: the sentences are those of `status.pendingChanges`."""
+    pending = pending_changes(state)
+    sentences = "; ".join(list_sentences(pending))
+    if is_up_to_date(pending):
+        return Condition("UpToDate", "True", "NewMachinesOnly" if sentences else "UpToDate", sentences)
+    return Condition("UpToDate", "False", "OutOfDate", sentences)
 
 
 def _remediation_condition(state: ClusterState, plan: Plan) -> Condition:

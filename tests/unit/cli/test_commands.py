@@ -419,12 +419,20 @@ def test_what_a_change_does_to_machines_that_exist_is_told(
 def test_a_change_that_is_not_carried_out_yet_is_told_as_status_tells_it(
     windrow: Windrow, orchard: Manager, command: str
 ):
+    async def work(api: LoopbackClient) -> None:
+        uid = (await api.get(ORCHARD))["metadata"]["uid"]
+        spec = {"clusterName": "orchard", "clusterUID": uid, "roles": ["worker"], "options": {}}
+        spec |= {"credential": "fleet-default:cc", "version": "v1.33.1+rke2r1", "pool": "workers"}
+        await api.create(MACHINE, new_object(MACHINE, "a", "fleet-default", spec=spec))
+
+    orchard.do(work)
     orchard.do(report({"version": "v1.33.1+rke2r1"}))
 
     answer = windrow(command, "-f", "cluster.yaml")
 
     shown = " ".join(f"{answer.out} {answer.err}".split())
-    assert "warning not yet: kubernetesVersion is v1.34.7+rke2r1, the cluster runs v1.33.1+rke2r1" in shown
+    assert "warning not yet: replace of 1 machine of pool workers: " in shown
+    assert "spec.kubernetesVersion v1.33.1+rke2r1 → v1.34.7+rke2r1" in shown
 
 
 # -- check -------------------------------------------------------------------------------------------------------
@@ -762,13 +770,15 @@ def test_a_deletion_that_hangs_says_what_it_waits_for(windrow: Windrow, orchard:
 
 
 def test_machines_are_listed_by_cluster(windrow: Windrow, orchard: Manager):
-    orchard.do(enlist("orchard-workers-a-b", "workers", phase="Running", waiting={"for": "an address"}))
+    status = {"phase": "Running", "waiting": {"for": "an address"}, "version": "v1.34.6+rke2r1"}
+    orchard.do(enlist("orchard-workers-a-b", "workers", **status))
 
     answer = windrow("machine", "list")
 
     assert answer.out.splitlines()[0] == "fleet-default/orchard"
-    name, phase, address, age = answer.out.splitlines()[2].split()
-    assert (name, phase, address, age[-1]) == ("orchard-workers-a-b", "Running", "-", "s")
+    name, phase, version, address, age = answer.out.splitlines()[2].split()
+    assert (name, phase, version) == ("orchard-workers-a-b", "Running", "v1.34.6+rke2r1")
+    assert (address, age[-1]) == ("-", "s")
     assert answer.out.splitlines()[3] == "  waits for an address"
 
 

@@ -35,7 +35,7 @@ def test_what_a_machine_waits_for_stands_below_it():
     lines = render_machines([machine], datetime(2026, 1, 1, tzinfo=UTC), width=24)
 
     assert lines[2:] == [
-        "m-1      Pending  -        -",
+        "m-1      Pending  -        -        -",
         "  waits for",
         "  VirtualMachine",
         "  default/m-1 to run",

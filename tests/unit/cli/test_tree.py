@@ -308,3 +308,15 @@ def test_a_reason_that_the_cluster_gives_is_not_repeated_for_remediation_and_for
     assert text.count("last etcd member") == 1
     assert "remediation is paused: s1\n" in text
     assert text.endswith("waits for Machine s1 to recover")
+
+
+def test_a_machine_that_does_not_run_the_desired_version_yet_shows_its_own():
+    cluster = a_cluster(pools=[{"name": "servers", "quantity": 2}])
+    machines = [
+        a_machine("m-1", "servers", version="v1.34.6+rke2r1"),
+        a_machine("m-2", "servers", version="v1.34.7+rke2r1"),
+    ]
+
+    shown = to_text(render_tree(read_views([cluster], machines), NOON))
+
+    assert [text.endswith("  v1.34.6+rke2r1") for text in shown if " m-" in text] == [True, False]

@@ -20,7 +20,7 @@ from tests.unit.clusters.builders import (
     record_of,
 )
 
-from windrow.app.option_rules import OPTION_RULES
+from windrow.app.plan import OPTION_RULES
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS
@@ -181,6 +181,7 @@ def test_chart_values_that_were_applied_are_not_pending_although_machines_were_m
         ("cpuCount", "4", "VM restart"),
         ("vmAffinity", "{}", "VM restart"),
         ("imageName", "default/other", "replace"),
+        ("diskSize", "80", "VM restart"),
         ("vmNamespace", "other", "new machines only"),
         ("addressPools", [{"network": "a"}], "replace"),
     ],

@@ -37,7 +37,6 @@ from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.plan.actions import DeleteMachine, StartVM
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster
-from windrow.clusters.plan.pools import compare_machines
 from windrow.clusters.state import INITIALIZING, GuestState
 from windrow.clusters.status import derive_cluster, derive_machine, find_wait
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
@@ -847,23 +846,3 @@ def test_a_machine_that_may_have_a_vm_or_is_as_asked_stays(case):
         cluster = replace(cluster, remediation_disabled=True)
 
     assert of_kind(planned(cluster, machines), DeleteMachine) == []
-
-
-def test_changes_that_wait_count_machines_as_a_person_does():
-    one, two = (a_machine(name, WORKERS).record for name in ("w1", "w2"))
-    cluster = a_cluster(replace(WORKERS, options={**WORKERS.options, "cpuCount": "9"}))
-
-    def told(*machines):
-        [sentence] = compare_machines(cluster, cluster.version, machines, {})
-        return sentence
-
-    assert told(one) == "cpuCount of nc-workers changed since 1 machine of pool workers was made"
-    assert told(one, two) == "cpuCount of nc-workers changed since 2 machines of pool workers were made"
-    (by_hash,) = compare_machines(
-        a_cluster(WORKERS), cluster.version, [replace(one, config_hash="a")], {"workers": "b"}
-    )
-    assert by_hash == "the configuration changed since 1 machine of pool workers was made"
-    # One that has the present one, or none recorded, and a pool whose configuration cannot be rendered, have no change.
-    for recorded, now in (("b", "b"), ("", "b"), ("a", "")):
-        same = [replace(one, config_hash=recorded)]
-        assert list(compare_machines(a_cluster(WORKERS), cluster.version, same, {"workers": now})) == []

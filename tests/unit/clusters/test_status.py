@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
+from windrow.app.plan import OPTION_RULES
 from windrow.clusters.api.status import GuestServiceAccount, ReservedName
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.planner import plan_cluster
@@ -227,13 +229,14 @@ def test_a_skipped_replacement_of_the_last_member_is_a_condition():
     )
 
 
-def test_a_version_changed_after_bootstrap_is_reported_and_not_acted_on():
+def test_a_version_changed_after_bootstrap_is_told_with_both_values():
     seen = look(a_cluster(SERVERS, version_wish="v1.36.0+rke2r1"), some("s", 3, SERVERS))
 
     state, reason, message = condition(status(seen), "UpToDate")
 
     assert (state, reason) == ("False", "OutOfDate")
-    assert "kubernetesVersion is v1.36.0+rke2r1, the cluster runs v1.35.1+rke2r1" in message
+    told = "service restart of 3 machines of pool servers: spec.kubernetesVersion v1.35.1+rke2r1 → v1.36.0+rke2r1"
+    assert message == told
 
 
 def test_roles_changed_after_bootstrap_are_named_and_in_the_warnings():
@@ -241,22 +244,81 @@ def test_roles_changed_after_bootstrap_are_named_and_in_the_warnings():
     seen = look(a_cluster(pool), [*some("s", 2, SERVERS), a_machine("s3", pool)])
 
     told = (
-        "not yet: pool servers has the roles etcd,control-plane,worker, and of its machines 2 were made as etcd,control-plane; "
-        "existing machines change in a later release"
+        "refused of 2 machines of pool servers: spec.rkeConfig.machinePools[servers].workerRole false → true"
     )
     assert condition(status(seen), "UpToDate") == ("False", "OutOfDate", told)
     assert status(seen)["warnings"] == [told]
     assert status(look(a_cluster(SERVERS), some("s", 3, SERVERS)))["warnings"] is None
 
 
-def test_options_changed_after_bootstrap_are_named():
+def test_options_changed_after_bootstrap_are_named_with_both_values():
     pool = replace(WORKERS, options={**(WORKERS.options or {}), "cpuCount": "8"})
-    seen = look(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *some("w", 2, WORKERS)])
-
-    assert (
-        "cpuCount of nc-workers changed since 2 machines of pool workers were made"
-        in condition(status(seen), "UpToDate")[2]
+    seen = look(
+        a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *some("w", 2, WORKERS)], option_rules=OPTION_RULES
     )
+
+    told = "VM restart of 2 machines of pool workers: HarvesterConfig nc-workers: cpuCount 2 → 8"
+    assert told in condition(status(seen), "UpToDate")[2]
+
+
+def test_what_new_machines_alone_get_is_told_and_nothing_waits_for_it():
+    pool = replace(WORKERS, options={**(WORKERS.options or {}), "vmNamespace": "other"})
+    seen = look(a_cluster(SERVERS, pool), [a_machine("w1", WORKERS)], option_rules=OPTION_RULES)
+
+    state, reason, message = condition(status(seen), "UpToDate")
+
+    assert (state, reason) == ("True", "NewMachinesOnly")
+    assert "vmNamespace default → other" in message
+
+
+def test_pending_changes_are_in_the_status_while_there_are_any():
+    cluster, machines = a_cluster(SERVERS, version_wish="v1.36.0+rke2r1"), some("s", 3, SERVERS)
+
+    found = status(look(cluster, machines))["pendingChanges"]
+
+    assert (found["summary"], found["turns"]) == ("3 service restart", 3)
+    (group,) = found["groups"]
+    assert group["machines"] == ["s2", "s3", "s1"]
+    assert group["fields"] == [
+        {
+            "field": "spec.kubernetesVersion",
+            "change": "service restart",
+            "old": "v1.35.1+rke2r1",
+            "new": "v1.36.0+rke2r1",
+            "because": "the service starts anew from another binary",
+        }
+    ]
+    assert status(look(a_cluster(SERVERS), machines))["pendingChanges"] is None
+
+
+def test_pending_changes_of_very_many_machines_pools_and_fields_do_not_break_the_status():
+    """An object of etcd has 1.5 MB, and that of a Cluster has more than this."""
+    pools = [replace(WORKERS, name=f"pool{number}", config_name="c" * 200) for number in range(100)]
+    options = {f"option{number}": "x" * 990 for number in range(1000)}
+    asked = [replace(pool, options={**options, "one": pool.name}) for pool in pools]
+    machines = [a_machine(f"{pool.name}-{number}", pool) for pool in pools for number in range(10)]
+
+    found = status(look(a_cluster(*asked), machines))
+
+    pending = found["pendingChanges"]
+    assert len(json.dumps(pending)) < 200_000
+    assert (len(pending["groups"]), pending["moreGroups"], pending["turns"]) == (20, 80, 1000)
+    assert pending["groups"][0]["moreFields"] > 900
+    assert len(condition(found, "UpToDate")[2]) < 30_000
+
+
+def test_a_machine_shows_the_version_that_its_kubelet_runs():
+    machine = a_machine("s1", SERVERS)
+    assert machine.node is not None
+    runs = replace(machine, node=replace(machine.node, kubelet_version="v1.35.0+rke2r1"))
+    known = record_of(machine, status={"version": "v1.34.9+rke2r1"})
+
+    def derive(one: MachineState) -> dict[str, Any]:
+        state = look(a_cluster(SERVERS), [one])
+        return derive_machine(one, state, plan_cluster(state), {})
+
+    assert derive(runs)["version"] == "v1.35.0+rke2r1"
+    assert derive(known)["version"] == "v1.34.9+rke2r1"
 
 
 def test_a_cluster_is_provisioned_once_it_was_ready_and_not_before():

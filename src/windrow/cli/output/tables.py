@@ -36,12 +36,13 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
             (
                 one.name,
                 "Deleting" if one.deleting else one.phase or "Pending",
+                one.version or "-",
                 one.address or "-",
                 human_duration(now - one.created) if one.created else "-",
             )
             for one in mine
         ]
-        head, *table = render_table(("MACHINE", "PHASE", "ADDRESS", "AGE"), rows, width)
+        head, *table = render_table(("MACHINE", "PHASE", "VERSION", "ADDRESS", "AGE"), rows, width)
         lines += [*([""] if lines else []), f"{namespace}/{cluster}", head]
         known: set[str] = set()
         for machine, row in zip(mine, table, strict=True):

@@ -109,6 +109,7 @@ def _machine(
     state = machine_state(machine)
     branch, under = ("└─ ", "     ") if last else ("├─ ", "│    ")
     where = f"  {machine.address}" if machine.address else ""
+    where += f"  {machine.version}" if machine.is_outdated else ""
     room = width - len(stem) - len(branch) - len(state) - len(where) - 2
     head = line(
         (stem + branch, "quiet"),

@@ -7,7 +7,7 @@ an error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,6 +39,8 @@ class MachineView:
     ready: bool = False
     deleting: bool = False
     address: str = ""
+    version: str = ""  # that its kubelet runs
+    is_outdated: bool = False  # the cluster is to run another
     created: datetime | None = None
     problem: str = ""  # why its Ready condition is not True, where it says more than the wait
     wait: Wait | None = None
@@ -159,6 +161,7 @@ def read_machine(raw: Raw) -> MachineView:
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
         address=str(nested(raw, "status", "addresses", 0, default="")),
+        version=str(nested(raw, "status", "version", default="")),
         created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
         problem=_problem(raw, wait),
         wait=wait,
@@ -187,8 +190,13 @@ def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ..
 def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
     """The view of one Cluster object with its machines."""
     name, namespace = str(raw["metadata"]["name"]), str(raw["metadata"].get("namespace", ""))
+    desired = str(nested(raw, "spec", "kubernetesVersion", default=""))
     mine = sorted(
-        (one for one in machines if one.cluster == name and one.namespace == namespace),
+        (
+            replace(one, is_outdated=one.version not in ("", desired))
+            for one in machines
+            if one.cluster == name and one.namespace == namespace
+        ),
         key=lambda one: (one.created or _LONG_AGO, one.name),
     )
     wait = _wait(raw)
@@ -199,7 +207,7 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         name=name,
         namespace=namespace,
         version=str(nested(raw, "status", "version", default="")),
-        desired_version=str(nested(raw, "spec", "kubernetesVersion", default="")),
+        desired_version=desired,
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
         phase=phase,

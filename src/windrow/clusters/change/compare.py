@@ -27,7 +27,6 @@ from windrow.clusters.change.revisions import (
     record_value,
     split_field,
 )
-from windrow.core.errors import UserError
 from windrow.machines.port import HARVESTER
 
 
@@ -90,23 +89,14 @@ def compare_options(machine: Machine, pool: Pool, rules: OptionRules) -> tuple[F
     if pool.options is None or machine.options == pool.options:
         return ()
     rules = rules if pool.driver == HARVESTER else OptionRules()
+    known = rules.find_changes(machine.options, pool.options)
     changes = []
     for name in sorted(machine.options.keys() | pool.options.keys()):
         old, new = machine.options.get(name), pool.options.get(name)
-        if old != new and _read(name, old, rules) != _read(name, new, rules):
-            row = on_change_of_option(name, rules)
+        if old != new and (name in known or name not in rules.fields):
+            row = on_change_of_option(name, known.get(name))
             changes.append(_record(f"{pool.kind} {pool.config_name}: {name}", name, old, new, row))
     return tuple(changes)
-
-
-def _read(name: str, value: Any, rules: OptionRules) -> Any:
-    """What cannot be read is as it is written: its own problem says so."""
-    if name not in rules.changes:
-        return value
-    try:
-        return rules.read(name, value)
-    except (UserError, ValueError):
-        return value
 
 
 def _record(path: str, name: str, old: Any, new: Any, row: OnChange) -> FieldChange:

@@ -8,7 +8,7 @@ replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from windrow.bootstrap.config.keys import MANAGED
@@ -57,19 +57,23 @@ _UNKNOWN_OPTION = OnChange(
 )
 
 
+def _find_none(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, OptionChange]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class OptionRules:
-    """What the built-in node driver says of its options: what a change of each means, by field, and its value in its own form,
-    so that `"2"` is as `2`, and none as the default. `read` may raise ValueError or UserError."""
+    """What the built-in node driver says of its options: their fields, and which of them say something else between two sets of
+    options, with what that means. `"2"` is as `2`, and none as the default."""
 
-    changes: Mapping[str, OptionChange] = field(default_factory=dict)
-    read: Callable[[str, Any], Any] = lambda field, value: value
+    fields: frozenset[str] = frozenset()
+    find_changes: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, OptionChange]] = _find_none
 
 
-def on_change_of_option(name: str, rules: OptionRules) -> OnChange:
-    """What a change of this field of a machine config means."""
-    if name in rules.changes:
-        return _OF_OPTIONS[rules.changes[name]]
+def on_change_of_option(name: str, change: OptionChange | None = None) -> OnChange:
+    """What a change of this field of a machine config means, of which its driver says `change`."""
+    if change is not None:
+        return _OF_OPTIONS[change]
     return HARVESTER_CONFIG_FIELDS.find_change(name) or _UNKNOWN_OPTION
 
 

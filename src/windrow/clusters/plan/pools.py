@@ -1,20 +1,16 @@
-"""Machine pools: keep their count, replace unhealthy machines, and report changes that wait.
+"""Machine pools: keep their count, and replace unhealthy machines.
 
 Machines that are missing are created, or adopted where a VM of the pool has none (`unrecorded`); those that are too many
 are proposed for deletion. Remediation starts VMs that
 are stopped, and proposes to replace machines that are unhealthy, as `diagnosis` has it.
 
-A change of the spec that this release does not apply to existing machines is reported, never silently dropped. It is
-found by comparing the user's fields then and now, not rendered objects, so an upgrade of Windrow changes nothing. New
-machines are created from the present spec, except for the version: it stays that of the cluster.
+New machines are created from the present spec, except for the version: it stays that of the cluster. What of existing
+machines is not as the spec asks is found by `clusters.change`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.machine import Machine, format_roles
+from windrow.clusters.api.cluster import Pool
 from windrow.clusters.plan.actions import (
     AdoptVM,
     DeleteMachine,
@@ -185,69 +181,3 @@ def _why_never_created(machine: MachineState, pool: Pool, state: ClusterState) -
     if record.credential != pool.credential:
         changed.append("the credential")
     return f"{', '.join(changed)} of pool {pool.name} changed before its VM was created" if changed else ""
-
-
-# -- changes of the spec -----------------------------------------------------------------------------------------
-
-
-def list_pending_changes(state: ClusterState) -> tuple[str, ...]:
-    """One sentence for each change that waits for a later release."""
-    machines = [machine.record for machine in state.active]
-    return compare_machines(state.cluster, state.recorded.version, machines, state.config_hashes)
-
-
-def compare_machines(
-    cluster: Cluster, running: str, machines: Iterable[Machine], hashes: Mapping[str, str]
-) -> tuple[str, ...]:
-    """One sentence for each way in which the machines, none of which is being deleted, are not as the cluster asks now. `running`
-    is its version, "" before it has one; `hashes` are of its configuration, by pool."""
-    if not running:
-        return ()
-    found = []
-    if cluster.version and cluster.version != running:
-        found.append(f"kubernetesVersion is {cluster.version}, the cluster runs {running}")
-    of_pool: dict[str, list[Machine]] = {}
-    for machine in machines:
-        of_pool.setdefault(machine.pool, []).append(machine)
-    pools = [(pool, of_pool.get(pool.name, [])) for pool in cluster.pools]
-    found += [_roles_change(pool, own) for pool, own in pools]
-    found += [_configuration_change(pool, own, hashes.get(pool.name, "")) for pool, own in pools]
-    found += [_options_change(pool, own) for pool, own in pools]
-    return tuple(filter(None, found))
-
-
-def _roles_change(pool: Pool, machines: Sequence[Machine]) -> str:
-    older = [machine for machine in machines if machine.roles != pool.roles]
-    if not older:
-        return ""
-    had, has = format_roles(older[0].roles), format_roles(pool.roles)
-    return (
-        f"pool {pool.name} has the roles {has}, and of its machines {len(older)} {_was(older)} made as {had}"
-    )
-
-
-def _was(found: Sequence[object]) -> str:
-    return "was" if len(found) == 1 else "were"
-
-
-def _options_change(pool: Pool, machines: Sequence[Machine]) -> str:
-    if pool.options is None:
-        return ""
-    now = pool.options
-    changes = []
-    for then in (machine.options for machine in machines):
-        if keys := {key for key in then.keys() | now.keys() if then.get(key) != now.get(key)}:
-            changes.append(keys)
-    if not changes:
-        return ""
-    changed = ", ".join(sorted(set().union(*changes)))
-    return f"{changed} of {pool.config_name} changed since {_count_machines(len(changes))} of pool {pool.name} {_was(changes)} made"
-
-
-def _configuration_change(pool: Pool, machines: Sequence[Machine], now: str) -> str:
-    older = [one for one in machines if one.config_hash and now and one.config_hash != now]
-    return (
-        f"the configuration changed since {_count_machines(len(older))} of pool {pool.name} {_was(older)} made"
-        if older
-        else ""
-    )
