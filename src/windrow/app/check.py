@@ -414,7 +414,9 @@ def list_effects(before: Raw, reading: ClusterReading, existing: Sequence[Machin
     ]
     pending = pending_changes(assume_state(cluster, reading.problems, machines, SystemClock().now()))
     for sentence in list_sentences(pending):
-        hint = NOT_YET_HINT if sentence.startswith("not yet") else "all of it, machine by machine: windrow plan"
+        hint = (
+            NOT_YET_HINT if sentence.startswith("not yet") else "all of it, machine by machine: windrow plan"
+        )
         found.append(Problem(sentence, hint, where, "warning"))
     found += [replace(one, severity="warning") for one in pending.refused]
     return found + _list_node_changes(before, cluster, machines)
