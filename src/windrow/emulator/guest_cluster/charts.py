@@ -19,6 +19,13 @@ from windrow.emulator.guest_cluster.cluster import (
     GuestCluster,
     MountFailed,
 )
+from windrow.emulator.guest_cluster.components.helm_jobs import (
+    bundled_chart_versions,
+    chart_url,
+    finish_job,
+    start_job,
+    wait_for_node,
+)
 from windrow.emulator.guest_cluster.csi.kinds import CSI_DRIVER as CSI_DRIVER_OBJECT
 from windrow.emulator.guest_cluster.csi.kinds import SNAPSHOT_CLASS
 from windrow.emulator.guest_cluster.csi.registrar import run_registrar
@@ -30,7 +37,7 @@ from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.service_accounts import ensure_service_account
 from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.kubernetes.objects import name_of, nested, new_object
+from windrow.kubernetes.objects import annotations_of, name_of, nested, new_object
 from windrow.kubernetes.resources import CRD, SECRET, STORAGE_CLASS, ApiResource
 
 Raw = dict[str, Any]
@@ -125,26 +132,49 @@ def render_arguments(values: Mapping[str, Any]) -> list[str]:
 
 
 async def deploy_bundled_charts(context: ServerContext) -> None:
-    """Install the charts of `cloud-provider-name: harvester`. May be repeated."""
+    """Install the charts of `cloud-provider-name: harvester`, again with those of the server that started last; until cancelled.
+    May be repeated."""
     guest, cluster, settings = context.guest, context.cluster, context.settings
     if settings.cloud_provider != "harvester":
         return
     await guest.sleep(guest.delays.chart)
-    await cluster.wait_usable()
-    for chart in (CLOUD_PROVIDER, CSI_DRIVER):
-        if chart in settings.list("disable"):
-            continue
-        raw = new_object(
-            HELM_CHART,
-            chart,
-            NAMESPACE,
-            annotations={BUNDLED_URL: f"https://%{{KUBERNETES_API}}%/static/charts/{chart}.tgz"},
-            spec={"bootstrap": chart == CLOUD_PROVIDER, "targetNamespace": NAMESPACE, "set": {}},
-        )
-        await cluster.ensure(HELM_CHART, raw)
-        defaults = default_values(chart, settings.data_directory)
-        cluster.releases[chart] = ChartRelease(chart, NAMESPACE, NAMESPACE, defaults)
-        await install_chart(context, chart)
+    while True:
+        await cluster.wait_usable()
+        release = cluster.last_started
+        for chart, version in zip((CLOUD_PROVIDER, CSI_DRIVER), bundled_chart_versions(release), strict=True):
+            if chart not in settings.list("disable"):
+                await _deploy(context, chart, chart_url(chart, version))
+        cluster.changed.notify()
+        await cluster.changed.wait_for(lambda: cluster.last_started != release)  # noqa: B023
+
+
+async def _deploy(context: ServerContext, chart: str, url: str) -> None:
+    """Have one bundled chart installed in the version of that URL."""
+    guest, cluster, settings = context.guest, context.cluster, context.settings
+    before = await cluster.client().find(HELM_CHART.ref(chart, NAMESPACE))
+    is_bootstrap = chart == CLOUD_PROVIDER
+    raw = new_object(
+        HELM_CHART,
+        chart,
+        NAMESPACE,
+        annotations={BUNDLED_URL: url},
+        spec={"bootstrap": is_bootstrap, "targetNamespace": NAMESPACE, "set": {}},
+    )
+    await cluster.ensure(HELM_CHART, raw)
+    defaults = default_values(chart, settings.data_directory)
+    cluster.releases[chart] = ChartRelease(chart, NAMESPACE, NAMESPACE, defaults)
+    if before is not None and annotations_of(before).get(BUNDLED_URL) == url:
+        await install_chart(context, chart)  # another server leads
+        return
+    await start_job(cluster, chart, NAMESPACE, url)
+    if before is not None:
+        await wait_for_node(guest, cluster, chart, is_bootstrap=is_bootstrap)
+        await guest.sleep(guest.delays.chart)
+    await install_chart(context, chart)
+    if before is not None:
+        for pod in cluster.pods_of(chart):
+            pod.generation += 1
+    await finish_job(cluster, chart, NAMESPACE)
     cluster.changed.notify()
 
 

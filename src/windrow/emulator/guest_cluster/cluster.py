@@ -138,6 +138,7 @@ class GuestCluster:
     ) -> None:
         self.uid = uid
         self.version = version
+        self.last_started = version  # the release of the server that started last: its charts are installed
         self.authorities = authorities
         self.server_password = server_password
         self.agent_password = agent_password

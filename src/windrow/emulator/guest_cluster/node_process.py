@@ -523,7 +523,7 @@ class NodeProcess:
             self._listen(
                 server.address, self.settings.api_port, ApiHandler(cluster, server, self._etcd_timeout())
             )
-        server.api_up = True
+        server.api_up, cluster.last_started = True, self.version
         cluster.changed.notify()
         passwords = (cluster.server_password, cluster.agent_password)
         write_tokens(self.guest, self.settings, cluster.authorities, *passwords)

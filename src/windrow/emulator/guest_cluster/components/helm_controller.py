@@ -25,42 +25,22 @@ from windrow.emulator.guest_cluster.charts import (
 )
 from windrow.emulator.guest_cluster.cluster import ChartRelease
 from windrow.emulator.guest_cluster.components.helm_archive import Chart, ChartNotFound, find_chart
+from windrow.emulator.guest_cluster.components.helm_jobs import (
+    finish_job,
+    remove_job,
+    start_job,
+    wait_for_node,
+)
 from windrow.emulator.guest_cluster.components.packaged import TRAEFIK, find_packaged_chart, install_traefik
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.kit.listers import Key, key_of
-from windrow.emulator.kit.scheduling import find_obstacle
-from windrow.kubernetes.conditions import Condition, is_true, set_condition
+from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
-from windrow.kubernetes.resources import NAMESPACE, NODE
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, new_object
+from windrow.kubernetes.resources import NAMESPACE
 
 _SECRET_NAME_SINCE = (0, 2, 12)  # charts of the cloud provider before it know a path only
-# Every pod tolerates these for a while.
-_DEFAULT_TOLERATIONS = (
-    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
-    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
-)
-_JOB_SPEC: Mapping[str, Any] = {
-    "nodeSelector": {"kubernetes.io/os": "linux"},
-    "tolerations": _DEFAULT_TOLERATIONS,
-}
-_BOOTSTRAP_SPEC: Mapping[str, Any] = {
-    "nodeSelector": {"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": "true"},
-    "tolerations": [
-        *_DEFAULT_TOLERATIONS,
-        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
-        {
-            "key": "node.cloudprovider.kubernetes.io/uninitialized",
-            "operator": "Equal",
-            "value": "true",
-            "effect": "NoSchedule",
-        },
-        {"key": "CriticalAddonsOnly", "operator": "Exists"},
-        {"key": "node-role.kubernetes.io/etcd", "operator": "Exists", "effect": "NoExecute"},
-        {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
-    ],
-}
 
 
 class HelmController:
@@ -73,11 +53,12 @@ class HelmController:
         self.settings = context.settings
         self._jobs: dict[Key, asyncio.Task[None]] = {}
         self._specs: dict[Key, Raw] = {}
+        self._reruns: dict[Key, asyncio.Task[None]] = {}  # for another HelmChartConfig
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_charts(group))
-            group.create_task(self._watch_configs())
+            group.create_task(self._watch_configs(group))
 
     # -- HelmCharts
 
@@ -108,6 +89,7 @@ class HelmController:
         self.cluster.helm_specs.pop(key, None)
         if (running := self._jobs.pop(key, None)) is not None:
             running.cancel()
+        await remove_job(self.cluster, name_of(raw), namespace_of(raw))
         for chart, release in list(self.cluster.releases.items()):
             if (release.namespace, release.name) == key:
                 uninstall_chart(self.cluster, chart)
@@ -117,7 +99,8 @@ class HelmController:
         delays, name, spec = self.guest.delays, name_of(raw), nested(raw, "spec", default={})
         backoff = delays.crash_backoff
         await self._report(raw, "")
-        await self._wait_for_node(name, bool(spec.get("bootstrap")))
+        await start_job(self.cluster, name, namespace_of(raw), spec)
+        await wait_for_node(self.guest, self.cluster, name, is_bootstrap=bool(spec.get("bootstrap")))
         while True:
             await self.guest.sleep(delays.chart)
             await self.cluster.wait_usable()
@@ -130,6 +113,7 @@ class HelmController:
                 backoff = min(backoff * 2, delays.crash_backoff_limit)
                 continue
             self.cluster.helm_specs[key_of(raw)] = spec
+            await finish_job(self.cluster, name, namespace_of(raw))
             await self._report(raw, "")
             return
 
@@ -150,18 +134,6 @@ class HelmController:
         await self.cluster.edit(
             HELM_CHART.ref(name, raw["metadata"]["namespace"]), edit, subresource="status"
         )
-
-    async def _wait_for_node(self, name: str, is_bootstrap: bool) -> None:
-        spec = _BOOTSTRAP_SPEC if is_bootstrap else _JOB_SPEC
-        while True:
-            await self.cluster.wait_usable()
-            nodes = await self.cluster.client().list(NODE)
-            obstacles = [_find_job_obstacle(spec, node, is_bootstrap) for node in nodes]
-            if "" in obstacles:
-                return
-            found = "; ".join(sorted(set(obstacles)))
-            self.guest.log("helm", f"helm-install-{name}: 0/{len(nodes)} nodes are available: {found}")
-            await self.cluster.changed.wait()
 
     def _find_chart(self, spec: Mapping[str, Any]) -> Chart:
         packaged = find_packaged_chart(str(spec.get("chart") or ""))
@@ -199,8 +171,8 @@ class HelmController:
 
     # -- HelmChartConfigs
 
-    async def _watch_configs(self) -> None:
-        """Replace a chart's pod when its HelmChartConfig changes."""
+    async def _watch_configs(self, group: asyncio.TaskGroup) -> None:
+        """Run a chart's Job again when its HelmChartConfig changes: another pod comes of it."""
         while True:
             await self.cluster.wait_usable()
             known = {
@@ -212,28 +184,33 @@ class HelmController:
                     if event.type not in ("ADDED", "MODIFIED"):
                         continue
                     key, spec = key_of(event.object), nested(event.object, "spec")
-                    await self._apply_config(key, is_changed=known.get(key) != spec)
+                    if known.get(key) != spec:
+                        self._start_rerun(key, spec, group)
+                    else:
+                        await self._update_vip(key)
                     known[key] = spec
             await self.guest.sleep(1)
 
-    async def _apply_config(self, key: Key, *, is_changed: bool) -> None:
-        for chart, release in list(self.cluster.releases.items()):
-            if (release.namespace, release.name) != key:
-                continue
-            if is_changed:
-                for pod in self.cluster.pods_of(chart):
-                    pod.generation += 1
-                self.cluster.changed.notify()
-            if chart == CLOUD_PROVIDER:
-                await update_vip_settings(self.cluster)
+    def _start_rerun(self, key: Key, spec: Raw | None, group: asyncio.TaskGroup) -> None:
+        if (running := self._reruns.get(key)) is not None:
+            running.cancel()
+        for chart, release in self.cluster.releases.items():
+            if (release.namespace, release.name) == key:
+                self._reruns[key] = group.create_task(self._rerun(chart, key, spec))
 
+    async def _rerun(self, chart: str, key: Key, spec: Raw | None) -> None:
+        namespace, name = key
+        await start_job(self.cluster, name, namespace, spec)
+        found = await self.cluster.client().find(HELM_CHART.ref(name, namespace))
+        is_bootstrap = bool(nested(found, "spec", "bootstrap"))
+        await wait_for_node(self.guest, self.cluster, name, is_bootstrap=is_bootstrap)
+        for pod in self.cluster.pods_of(chart):
+            pod.generation += 1
+        self.cluster.changed.notify()
+        await self._update_vip(key)
+        await finish_job(self.cluster, name, namespace)
 
-def _find_job_obstacle(spec: Mapping[str, Any], node: Raw, is_bootstrap: bool) -> str:
-    """Why the install job cannot run on the Node, "" where it can."""
-    taints = nested(node, "spec", "taints", default=[])
-    cordoned = bool(nested(node, "spec", "unschedulable"))
-    if obstacle := find_obstacle(spec, labels_of(node), taints, cordoned=cordoned):
-        return obstacle
-    is_ready = is_true(nested(node, "status", "conditions"), "Ready")
-    # Jobs of bootstrap charts use the host's network, which is there before the network plugin.
-    return "" if is_ready or is_bootstrap else "node(s) were not ready"
+    async def _update_vip(self, key: Key) -> None:
+        release = self.cluster.releases.get(CLOUD_PROVIDER)
+        if release is not None and (release.namespace, release.name) == key:
+            await update_vip_settings(self.cluster)

@@ -30,7 +30,7 @@ from windrow.emulator.kit.informer import start_informers
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import (
     CONTROLLER_REVISION,
     DAEMON_SET,
@@ -111,8 +111,8 @@ class WorkloadControllers:
             await start_informers(group, informers)
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
-        if kind == POD and is_mirror(raw):
-            return  # the kubelet's own
+        if (kind == POD and is_mirror(raw)) or (kind == JOB and nested(raw, "spec", "managedBy")):
+            return  # the kubelet's own, or another controller's
         key = key_of(raw)
         self._context.queue.add((kind, key))
         if kind == POD and claims_of(raw):
