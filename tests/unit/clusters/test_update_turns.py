@@ -54,6 +54,7 @@ from windrow.clusters.plan.actions import (
     RecordVersion,
     UpdateNode,
 )
+from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.updates.turns import (
     APPLY_TIMEOUT,
@@ -78,6 +79,9 @@ def upgraded(*pools: Pool, version: str = NEW, **rest: Any) -> Cluster:
 
 def plan_of(cluster: Cluster, machines: list[MachineState], **rest: Any) -> Plan:
     rest.setdefault("version_problems", ())
+    made = rest.pop("snapshot", {"version": cluster.version, "generation": 1, "name": "upgrade-1"})
+    raw = {**cluster.recorded.raw, "upgradeSnapshot": made}
+    cluster = replace(cluster, recorded=replace(cluster.recorded, raw=raw))
     return planned(cluster, machines, **rest)
 
 
@@ -664,3 +668,51 @@ def test_the_replacement_of_a_server_that_never_joined_counts_no_members() -> No
     (deletion,) = of_kind(plan_of(a_cluster(SERVERS), [*some("s", 2, SERVERS), member]), DeleteMachine)
     assert isinstance(deletion, DeleteMachine)
     assert deletion.counted == ("s1", "s2")
+
+
+# -- the snapshot before -----------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_of_etcd_is_made_before_the_first_machine_changes_its_version() -> None:
+    plan = plan_of(upgraded(SERVERS), some("s", 3, SERVERS), snapshot=None)
+
+    (save,) = of_kind(plan, SaveUpgradeSnapshot)
+    assert isinstance(save, SaveUpgradeSnapshot)
+    assert (save.member, save.version, save.name) == ("s1", NEW, "upgrade-v1.35.4-rke2r1-1")
+    assert began(plan) == []
+
+
+LATER = "2026-01-01T12:01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("made", "asks", "begins"),
+    [
+        ({"version": NEW, "generation": 1, "name": "upgrade-1"}, False, True),
+        ({"version": OLD, "generation": 1, "name": "upgrade-1"}, True, False),
+        ({"version": NEW, "generation": 0, "name": "upgrade-1"}, True, False),
+        ({"version": NEW, "generation": 1, "message": "too old"}, False, True),
+        ({"version": NEW, "generation": 1, "message": "no answer", "retryAt": LATER}, False, False),
+        ({"version": NEW, "generation": 1, "message": "no", "retryAt": "2026-01-01T12:00:00Z"}, True, False),
+    ],
+)
+def test_the_first_turn_begins_once_there_is_a_snapshot_or_none_can_be_had(
+    made: dict[str, Any], asks: bool, begins: bool
+) -> None:
+    plan = plan_of(upgraded(SERVERS), some("s", 3, SERVERS), snapshot=made)
+
+    assert bool(of_kind(plan, SaveUpgradeSnapshot)) is asks
+    assert bool(began(plan)) is begins
+    if not (asks or begins):
+        assert "an etcd snapshot before the upgrade to v1.35.4+rke2r1 (no answer)" in plan.waits[0].what
+
+
+def test_no_snapshot_is_made_for_another_configuration_or_in_the_middle_of_an_upgrade_or_where_they_are_disabled() -> (
+    None
+):
+    servers = some("s", 3, SERVERS)
+    middle = plan_of(upgraded(SERVERS), [at(servers[0], NEW), *servers[1:]], snapshot=None)
+    disabled = plan_of(upgraded(SERVERS, etcd={"disableSnapshots": True}), servers, snapshot=None)
+
+    assert began(middle) == ["s2"]
+    assert began(disabled) == ["s2"]

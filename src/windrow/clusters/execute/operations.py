@@ -105,6 +105,8 @@ class OperationActions:
                 await self._set_restore_phase("Finished", state, action.because)
             case do.DeleteSnapshot():
                 await self._delete_snapshot(action, state)
+            case do.SaveUpgradeSnapshot():
+                await self._save_upgrade_snapshot(action, state)
             case _:
                 raise TypeError(f"{action} is no step that is known here")
 
@@ -229,6 +231,21 @@ class OperationActions:
             "etcdSnapshotCreateRun": {"message": message or None},
         }
         await self._context.patch_observed_cluster(state, change)
+
+    async def _save_upgrade_snapshot(self, action: do.SaveUpgradeSnapshot, state: ClusterState) -> None:
+        """Looked for first: an attempt may have been cut off. A release without the endpoint has none, which is recorded."""
+        machine = get_machine(action.member, state)
+        said: dict[str, Any] = {"version": action.version, "generation": action.generation}
+        said |= {"name": None, "message": None, "retryAt": None}
+        try:
+            saving = do.SaveSnapshot(action.because, action.member, MAX_TRIES, action.name)
+            said["name"] = await self._find_or_save(saving, machine, await self._read_s3(state), state)
+        except EndpointNotServed as error:
+            said["message"] = str(error)[:MAX_MESSAGE]
+        except SupervisorError as error:
+            due = self._context.clock.now() + RETRY_AFTER[-1]
+            said |= {"message": str(error)[:MAX_MESSAGE], "retryAt": format_time(due)}
+        await self._context.patch_cluster_status(state, {"upgradeSnapshot": said})
 
     async def _delete_snapshot(self, action: do.DeleteSnapshot, state: ClusterState) -> None:
         file = action.snapshot.file

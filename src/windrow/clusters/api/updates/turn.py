@@ -125,3 +125,27 @@ def render_machine_update(update: MachineUpdate) -> dict[str, Any]:
 
 def _stamp(instant: datetime | None) -> str | None:
     return None if instant is None else format_time(instant)
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeSnapshot:
+    """`status.upgradeSnapshot` of a Cluster: the etcd snapshot that was made before an upgrade, or why there is none."""
+
+    version: str = ""  # that was gone to
+    generation: int = 0  # of the Cluster
+    name: str = ""
+    message: str = ""
+    retry_at: datetime | None = None  # None: it is not asked for again
+
+
+def read_upgrade_snapshot(status: Mapping[str, Any]) -> UpgradeSnapshot:
+    raw = status.get("upgradeSnapshot")
+    if not isinstance(raw, Mapping):
+        return UpgradeSnapshot()
+    return UpgradeSnapshot(
+        str(raw.get("version") or ""),
+        int(raw.get("generation") or 0),
+        str(raw.get("name") or ""),
+        str(raw.get("message") or ""),
+        time_of(raw, "retryAt"),
+    )

@@ -131,3 +131,18 @@ class FinishRestore(OperationAction, reason="SnapshotRestored", done="Restored {
     """Record that the restore is over."""
 
     generation: int
+
+
+@dataclass(frozen=True)
+class SaveUpgradeSnapshot(
+    OperationAction,
+    reason="SaveUpgradeSnapshot",
+    done="Asked Machine {action.member} for an etcd snapshot before the upgrade",
+):
+    """Have one etcd member make a snapshot before the first machine changes to `version`, and record its name; or why there is
+    none, and when it is asked for again."""
+
+    member: str
+    version: str
+    name: str  # with which that of the file begins
+    generation: int

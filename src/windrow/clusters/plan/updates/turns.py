@@ -17,7 +17,7 @@ that asks for something else, or when the Machine is annotated to be tried again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -29,6 +29,7 @@ from windrow.clusters.api.updates.turn import (
     MachineUpdate,
     UpdateFailure,
     job_name,
+    read_upgrade_snapshot,
     update_id,
 )
 from windrow.clusters.api.version_steps import VERSION
@@ -47,6 +48,7 @@ from windrow.clusters.plan.actions import (
     UpdateNode,
     first_clause,
 )
+from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.plan.updates.gates import has_turn, tier_of
 from windrow.clusters.state import ClusterState, MachineState, Node, unreachable_reason
 from windrow.core.formats.duration import human_duration
@@ -180,6 +182,8 @@ def _begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Par
     in_turn = [machine for machine in in_turn if not _is_live(machine)]
     if not waiting or any(not has_turn(machine) for machine in in_turn):
         return
+    if not _has_snapshot(waiting, wanted, state, partial):
+        return
     first = min(tier_of(machine) for machine in (*waiting, *in_turn))
     for machine in waiting:
         pool = state.cluster.find_pool(machine.pool)
@@ -188,6 +192,39 @@ def _begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Par
             partial.propose(
                 "update", BeginUpdate(one.because, machine.name, _new_update(machine, one, state))
             )
+
+
+def _has_snapshot(
+    waiting: Sequence[MachineState],
+    wanted: Mapping[str, WantedUpdate],
+    state: ClusterState,
+    partial: PartialPlan,
+) -> bool:
+    """Whether the first machine may change to another version: the way back is an etcd snapshot of the version before it. Where
+    snapshots are disabled, or the release cannot be asked for one, there is none."""
+    version = next((one.version for one in wanted.values() if one.version != state.recorded.version), "")
+    running = {one.record.version for one in state.active} | {
+        one.record.update.version for one in state.active if one.record.update is not None
+    }
+    if not version or version in running or state.cluster.etcd.get("disableSnapshots"):
+        return True
+    made = read_upgrade_snapshot(state.recorded.raw)
+    is_of_this = (made.version, made.generation) == (version, state.cluster.generation)
+    if is_of_this and (made.name or made.retry_at is None):
+        return True
+    members = [one for one in state.etcd_members if state.is_healthy_etcd_member(one) and one.address]
+    if is_of_this and made.retry_at is not None and state.now < made.retry_at:
+        what = f"an etcd snapshot before the upgrade to {version} ({made.message})"
+        then = "the first machine is updated; etcd.disableSnapshots: true does without"
+        partial.wait(what, then, until=made.retry_at)
+        return False
+    if members and state.guest.is_reachable:
+        name = f"upgrade-{version.replace('+', '-')}-{state.cluster.generation}"
+        why = f"kubernetesVersion is {version}, and {waiting[0].name} runs {waiting[0].record.version}"
+        partial.actions.append(
+            SaveUpgradeSnapshot(why, members[0].name, version, name, state.cluster.generation)
+        )
+    return False
 
 
 def _is_live(machine: MachineState) -> bool:
