@@ -13,12 +13,14 @@ from tests.support.clock import run_driven
 from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import Simulation, simulation
 
-from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.core.text import encode_base64
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import shipped
 from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.emulator.storage.object_store import ObjectStore
 from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import SECRET, SERVICE
@@ -156,6 +158,34 @@ async def snapshot(stage: DemoCluster) -> None:
     )
 
 
+async def restore(stage: DemoCluster) -> None:
+    """Every server is lost, and a user restores the snapshot in S3."""
+    snapshots = await stage.manager.list(ETCD_SNAPSHOT, stage.namespace)
+    name = min(name_of(raw) for raw in snapshots if nested(raw, "status", "storage") == "s3")
+    for machine in await stage.list_machines():
+        if "etcd" in machine["spec"]["roles"]:
+            vm = await stage.get_vm(machine)
+            await stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
+    await stage.manager.patch(
+        CLUSTER.ref(stage.name, stage.namespace),
+        {"spec": {"rkeConfig": {"etcdSnapshotRestore": {"generation": 1, "name": name}}}},
+    )
+
+    def is_so(world: Objects) -> bool | None:
+        done = nested(world.get((stage.namespace, stage.name)), "status", "etcdSnapshotRestorePhase")
+        return True if done == "Finished" else None
+
+    await wait_for(
+        stage.manager.transport,
+        CLUSTER,
+        is_so,
+        what="the restore",
+        clock=stage.clock,
+        within=2 * stage.timeout,
+    )
+    await stage.wait_for_settled()
+
+
 async def delete(stage: DemoCluster) -> None:
     await stage.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
 
@@ -200,6 +230,7 @@ PHASES: dict[str, Phase] = {
     "serve": serve,
     "snapshot": snapshot,
     "upgrade": upgrade,
+    "restore": restore,
     "delete": delete,
 }
 
@@ -218,6 +249,7 @@ class Scenario:
     seed: int = 1
     down_s: float = 1.0  # how long it takes until the controller is started again
     short: bool = False  # after the phase with the first death, only the last one is run
+    bucket: bool = False  # whether snapshots go to S3, too
     hasty: bool = False  # at the first death the last phase comes at once
 
 
@@ -248,6 +280,8 @@ async def _live(scenario: Scenario) -> Life:
     documents = manifest(scenario.servers, scenario.workers)
     async with simulation(seed=scenario.seed, with_manager=False) as sim:
         founded = Founded(sim)
+        if scenario.bucket:
+            await _open_bucket(sim, documents)
         await sim.apply(documents)
         lives = Lives(sim, scenario.fates, scenario.down_s)
         # No task of the manager has run yet.
@@ -268,6 +302,24 @@ async def _live(scenario: Scenario) -> Life:
             max(events.values(), default=0),
             (),
         )
+
+
+async def _open_bucket(sim: Simulation, documents: list[Raw]) -> None:
+    """An object store of the site, and the key to it."""
+    store = ObjectStore(sim.clock, ["backups"])
+    store.listen(sim.harvester.network, "10.0.0.200")
+    cluster = next(raw for raw in documents if raw["kind"] == "Cluster")
+    cluster["spec"]["rkeConfig"]["etcd"] = {
+        "s3": {
+            "bucket": "backups",
+            "endpoint": "10.0.0.200:9000",
+            "endpointCA": store.ca,
+            "cloudCredentialName": "fleet-default:cc-s3",
+        }
+    }
+    keys = {"accessKey": store.access_key, "secretKey": store.secret_key}
+    data = {f"s3credentialConfig-{key}": encode_base64(value) for key, value in keys.items()}
+    await sim.management_client.create(SECRET, new_object(SECRET, "cc-s3", "fleet-default", data=data))
 
 
 @dataclass(slots=True)

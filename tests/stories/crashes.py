@@ -110,14 +110,15 @@ class EveryWriteFrom(EveryWrite):
 
 
 class EveryWriteSince(EveryWrite):
-    """The same, from the write with this number on."""
+    """The same, from the write with this number on; of the writes one in `each`, events left out where `but` says so."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._number = number
+    def __init__(self, number: int, each: int = 1, but: str = "") -> None:
+        super().__init__(but)
+        self._number, self._each = number, each
 
     def strikes(self, moment: Moment) -> bool:
-        return moment.write >= self._number and super().strikes(moment)
+        strikes = moment.write >= self._number and super().strikes(moment)
+        return strikes and moment.write % self._each == 0
 
 
 class EveryWriteBetween(EveryWrite):

@@ -134,6 +134,16 @@ def test_a_manager_killed_at_any_write_of_a_snapshot_makes_one_of_each_member(br
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+def test_a_manager_killed_at_writes_of_a_restore_restores_once(branches: RunBranches) -> None:
+    scenario = Scenario(("bootstrap", "snapshot", "restore"), servers=1, workers=1, bucket=True)
+    first = run_scenario(scenario).chapters[-1].first
+    calm, deaths = branches(scenario, EveryWriteSince(first, each=3, but=" events"))
+    check_branches(scenario, calm, deaths)
+    assert {branch.moment.when for branch in deaths} == {"before", "after"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(branches: RunBranches) -> None:
     scenario = Scenario(("bootstrap", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
     calm, deaths = branches(scenario, SomeWrites(30, Rng(SEED)))

@@ -303,6 +303,20 @@ def test_the_objects_follow_what_the_guest_lists() -> None:
     on_a_site(story)
 
 
+def test_what_a_file_says_no_more_is_taken_out_of_its_object() -> None:
+    async def story(site: Site) -> None:
+        failed = file_of("one", status={"error": {"message": "no bucket"}}, spec={"s3": {"bucket": "b"}})
+        await site.execute(do.RecordSnapshots("listed", (failed,), ()))
+        made = replace(file_of("one"), token_hash="abc")
+        await site.execute(do.RecordSnapshots("listed", (made,), ()))
+        await site.execute(do.RecordSnapshots("listed", (made,), ()))
+        (raw,) = await listed(site)
+        assert not raw["snapshotFile"].keys() & {"message", "s3"}
+        assert planner.plan(await site.state(snapshot_files=(made,))).actions[1:] == []
+
+    on_a_site(story)
+
+
 def test_an_object_of_an_earlier_cluster_is_not_taken_over() -> None:
     async def story(site: Site) -> None:
         state = await site.state()
@@ -332,11 +346,11 @@ def test_a_deleted_object_stays_until_its_file_is_gone() -> None:
 
 def test_a_file_in_s3_is_deleted_with_the_bucket_it_is_in() -> None:
     async def story(site: Site) -> None:
-        s3 = {"bucket": "old", "folder": "f"}
+        s3 = {"bucket": "old", "prefix": "f", "endpointCA": "/etc/ca.pem"}
         await site.execute(do.RecordSnapshots("listed", (file_of("one", spec={"s3": s3}),), ()))
         (held,) = (await site.state()).snapshots
         await site.execute(do.DeleteSnapshot("deleted", held, "s1"))
-        assert site.supervisors.asked[-1][2]["s3"] == s3
+        assert site.supervisors.asked[-1][2]["s3"] == {"bucket": "old", "folder": "f"}
 
     on_a_site(story)
 
@@ -380,7 +394,7 @@ async def restorable(site: Site, **rest: Any) -> None:
     metadata = {
         "provisioning-cluster-spec": encode_spec({"kubernetesVersion": "v1.34.1+rke2r1", "rkeConfig": {}})
     }
-    file = file_of("one", spec={"s3": {"bucket": "old", "folder": "f"}, "metadata": metadata})
+    file = file_of("one", spec={"s3": {"bucket": "old", "prefix": "f"}, "metadata": metadata})
     await site.execute(do.RecordSnapshots("listed", (file,), ()))
     keys = {"s3credentialConfig-accessKey": "YQ==", "s3credentialConfig-secretKey": "cw=="}
     await site.api.create(SECRET, new_object(SECRET, "cc-s3", "fleet-default", data=keys))

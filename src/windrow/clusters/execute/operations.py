@@ -146,8 +146,10 @@ class OperationActions:
             found = await self._context.api.get(ref)
             if found["metadata"].get("annotations") != raw["metadata"]["annotations"]:
                 raise StalePlan from None
-            change = {key: raw[key] for key in ("snapshotFile", "status")}
-            made = await self._context.api.patch(ref, change)
+            # What it said before and says no more is taken out: it would differ for ever.
+            said = ("snapshotFile", "status")
+            change = make_merge_patch({key: found.get(key) for key in said}, {key: raw[key] for key in said})
+            made = await self._context.api.patch(ref, change) if change else found
         self._snapshots.mutated(made)
 
     async def _remove(self, snapshot: ETCDSnapshot) -> None:

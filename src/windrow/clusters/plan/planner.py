@@ -75,7 +75,7 @@ def plan_cluster(state: ClusterState) -> Plan:
             partial.add(deletion.plan(state)).add(pools.plan(state))
         else:
             partial.add(deletion.plan(state))
-    if state.cluster.deletion_timestamp is None:
+    if state.cluster.deletion_timestamp is None and not restore.is_exclusive(state):
         partial.add(fencing.plan(state))
     admitted, held = admit(partial.disruptions, state)
     wanted = _without_duplicates([*partial.actions, *(disruption.action for disruption in admitted)])

@@ -47,7 +47,14 @@ MAX_METADATA_BYTES = 512 * 1024
 MAX_SPEC_BYTES = 4 * 2**20  # of the Cluster's spec, unpacked
 MAX_TEXT = 1024
 MAX_NAME = 253
-S3_FIELDS = ("bucket", "endpoint", "endpointCA", "folder", "region", "skipSSLVerify")
+# Rancher's field, by that of an ETCDSnapshotFile. Its CA may be a path on the disk of a server, so it is left out.
+S3_FIELDS = {
+    "bucket": "bucket",
+    "endpoint": "endpoint",
+    "region": "region",
+    "prefix": "folder",
+    "skipSSLVerify": "skipSSLVerify",
+}
 
 Openable = Literal["True", "False", "Unknown"]
 
@@ -92,7 +99,9 @@ def read_snapshot_file(raw: Mapping[str, Any]) -> SnapshotFile | None:
         is_ready=status.get("readyToUse") is not False,
         error=str(nested(raw, "status", "error", "message", default="") or "")[:MAX_TEXT],
         token_hash=next(hashes, "")[:64],
-        s3={key: s3[key] for key in S3_FIELDS if s3.get(key)} if isinstance(s3, dict) else None,
+        s3={ours: s3[theirs] for theirs, ours in S3_FIELDS.items() if s3.get(theirs)}
+        if isinstance(s3, dict)
+        else None,
         metadata=given,
         is_deleting=is_deleting(raw),
         resource_version=resource_version_of(raw),
