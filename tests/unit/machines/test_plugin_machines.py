@@ -284,6 +284,54 @@ async def test_a_host_that_stops_learns_the_id_of_a_machine_from_a_driver_that_t
         assert rig.vms() == ["m-1"]
 
 
+async def test_a_host_that_stops_waits_for_the_id_of_a_machine_that_is_being_made_at_that_moment(
+    tmp_path: Path,
+) -> None:
+    """The driver has asked for the machine and knows no id yet: killed now it would leave one that nothing records."""
+    rig = Rig(tmp_path)
+    rig.binary = a_binary(
+        tmp_path,
+        "noop",
+        f"""
+        import pathlib, time
+        from tests.unit.machines import noop_driver
+        create = noop_driver.Noop.create
+        def ask(self, _):
+            pathlib.Path({str(tmp_path / "asked")!r}).touch()
+            while not (pathlib.Path({str(tmp_path / "answer")!r})).exists():
+                time.sleep(0.02)
+            self.config["InstanceId"] = "i-0"
+            time.sleep(60)
+        def create_or_ask(self, _):
+            return create(self, _) if self.path.with_name("answer").exists() else ask(self, _)
+        noop_driver.Noop.create = create_or_ask
+        noop_driver.main()
+        """,
+    )
+
+    async def make_it_after_a_while() -> None:
+        await asyncio.sleep(0.4)
+        config = {"MachineName": "m-1", "InstanceId": "i-0"}
+        machine = {"config": config, "ip": "198.51.100.7", "runs_at": 0, "state": wire.RUNNING}
+        rig.change(machines={"i-0": machine}, made=["m-1"])
+        (tmp_path / "answer").touch()
+
+    async with running(rig.machines):
+        ordering = asyncio.create_task(rig.machines.ensure(a_spec(), None))
+        while not (tmp_path / "asked").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        made = asyncio.create_task(make_it_after_a_while())
+    await asyncio.wait({ordering}, timeout=0.1)
+    ordering.cancel()
+    await asyncio.wait({ordering})
+    await made
+
+    again = rig.machines = rig.new_host()
+    async with running(again):
+        await again.ensure(a_spec(), None)
+        assert rig.vms() == ["m-1"]
+
+
 async def test_processes_that_a_plugin_left_end_with_the_host(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.binary = a_binary(

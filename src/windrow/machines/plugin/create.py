@@ -46,6 +46,7 @@ from windrow.machines.plugin.status import PollResult, poll
 from windrow.machines.plugin.tracked_machine import ACCOUNT, PendingOperation, TrackedMachine
 from windrow.machines.port import (
     HARVESTER,
+    DriverConfig,
     InfrastructureUnknown,
     MachineRefused,
     MachineSpec,
@@ -58,6 +59,7 @@ from windrow.nodedriver.vm.plan import planned_claims
 
 # Of a program that is told to stop: Kubernetes gives it 30 s. A busy computer takes more than one.
 _LAST_SAVE_S = 5.0
+_LAST_SAVE_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 log = with_values(logging.getLogger(__name__))
 
@@ -187,6 +189,7 @@ class CreateOperation:
 
     async def _call_foreign(self, operation: PendingOperation, *, was_started: bool) -> None:
         machine = self.machine
+        before = machine.config
 
         async def on_poll(result: PollResult) -> None:
             accepted = not operation.is_resolved and result.is_accepted
@@ -205,7 +208,7 @@ class CreateOperation:
                 raise
             await self._save(vm_uid=machine.vm_uid)
         except asyncio.CancelledError:
-            await self._save_last()
+            await self._save_last(before)
             raise
         operation.accept(machine.config)
 
@@ -231,12 +234,21 @@ class CreateOperation:
             )
             return False
 
-    async def _save_last(self) -> None:
-        """The host stops during a Create: save what the driver has in its config by now, such as the id of its machine."""
+    async def _save_last(self, before: DriverConfig) -> None:
+        """The host stops during a Create: save what the driver has in its config by now, such as the id of its machine.
+
+        One that was called and has noted nothing since `before` may be making its machine at this moment, and would be killed
+        between that and this reading of its config: it is read until the id is there. On Harvester a VM is found by its name.
+        """
         name = self.machine.name
         try:
             async with asyncio.timeout(_LAST_SAVE_S):
                 await self._save()
+                for pause_s in _LAST_SAVE_PAUSES_S:
+                    if self.machine.driver == HARVESTER or self.machine.config != before:
+                        break
+                    await self.poller.pause(pause_s)
+                    await self._save()
         except TimeoutError:
             log.warning(
                 "it was being created, and its driver did not tell its config within %d s: what it has made may stay",

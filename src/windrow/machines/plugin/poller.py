@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from windrow.core.clock import Clock
+from windrow.core.clock import Clock, sleep
 from windrow.core.crash import handle_crash
 from windrow.core.logs import with_values
 from windrow.core.rng import Rng
@@ -158,6 +158,10 @@ class StatusPoller:
             calling.result()
         finally:
             calling.cancel()
+
+    async def pause(self, seconds: float) -> None:
+        """Between two readings of what a driver has noted."""
+        await sleep(self._clock, timedelta(seconds=seconds))
 
     async def poll_once(self, machine: TrackedMachine, plugin: Plugin, on_poll: OnPoll) -> None:
         """Poll once, through the plugin of the operation."""
