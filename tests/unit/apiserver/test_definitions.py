@@ -12,6 +12,8 @@ from windrow.apiserver.controllers.definitions import CrdFinalizer
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.port import Change, Entry
 from windrow.core.formats.fastjson import dumps, loads
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.resources import CONFIG_MAP, CRD, ApiResource
 
 Api = Any
@@ -185,3 +187,40 @@ async def test_a_definition_that_is_deleted_is_reconciled_with_each_object_of_it
     assert await server.store.find(key) is None
     assert server.registry.find_resource("example.io", "widgets") is None
     assert list(controller.keys_of_change(change(widget, {}, gone=True))) == []
+
+
+async def test_a_definition_with_random_numbers_of_its_own_changes_no_other_uid(
+    a_server: Callable[..., ApiServer], widget_crd: Callable[..., dict[str, Any]]
+) -> None:
+    plain, other, third = a_server(), a_server(), a_server()
+    other.install_crd(widget_crd(), Rng("apart"))
+    third.install_crd(widget_crd())
+    made = {"metadata": {"name": "x"}}
+
+    uids = [
+        (await server.local().create(CONFIG_MAP, made, "default"))["metadata"]["uid"]
+        for server in (plain, other, third)
+    ]
+
+    assert uids[0] == uids[1] != uids[2]
+
+
+async def test_after_the_objects_were_replaced_the_definitions_among_them_are_served(
+    a_server: Callable[..., ApiServer], widget_crd: Callable[..., dict[str, Any]]
+) -> None:
+    server = a_server()
+    server.install_crd(widget_crd())
+    await server.prepare()
+    type = server.registry.find_kind(CRD)
+    assert type is not None
+    entry = await server.store.find(type.key("", WIDGET.group_resource))
+    assert entry is not None
+    await server.store.commit(entry.key, None, entry.rev)
+    server.forget_definitions()
+    with pytest.raises(NotFound):
+        await server.local().list(WIDGET)
+
+    await server.store.commit(entry.key, entry.raw, None)
+    server.forget_definitions()
+
+    assert await server.local().list(WIDGET) == []

@@ -413,7 +413,7 @@ class NodeProcess:
         check_token(snapshot, password)
         authorities, agent, encryption = read_bootstrap(snapshot.bootstrap)
         cluster = self.clusters.get(snapshot.cluster)
-        if cluster is None or cluster.servers:
+        if cluster is None or any(member.up for member in cluster.etcd.by_name.values()):
             cluster = self._new_cluster(authorities, password, agent)
         cluster.open_bootstrap(authorities, password, agent)
         cluster.encryption = encryption

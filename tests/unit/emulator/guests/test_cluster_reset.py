@@ -372,6 +372,57 @@ def test_an_earlier_minor_release_does_not_take_the_data(version: str, is_refuse
     return None
 
 
+@pytest.mark.parametrize(("version", "is_restored"), [("v1.34.5", True), ("v1.36.0", False)])
+def test_a_later_release_takes_the_data_of_an_earlier_one(version: str, is_restored: bool):
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first().replace("v1.35.1+rke2r1", f"{version}+rke2r1"))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
+            await make(kubectl, config_map("kept"))
+            name = await SupervisorClient(testbed, cluster).save()
+            await testbed.cut_power("one")
+            testbed.disks["new"] = Disk({"/srv/snapshot": testbed.disks["one"].files[f"{SNAPSHOTS}/{name}"]})
+            store = ObjectStore(testbed.clock)
+            host = testbed.power_on(
+                "new", restoring(cluster, store, "new", "/srv/snapshot", **{"etcd-s3": "false"})
+            )
+            new = Kubectl(testbed, cluster, "10.0.0.12")
+
+            if is_restored:
+                await testbed.wait_for(lambda: are_ready(new, {"new"}))
+                assert await maps(new) == {"kept"}
+            else:
+                await testbed.wait_for(lambda: host.logged("which is newer than v1.35.1+rke2r1"))
+
+    run_driven(scenario())
+
+
+def test_a_member_that_fails_to_rejoin_again_and_again_is_no_running_one():
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = await three_servers(testbed, cluster)
+            name = await SupervisorClient(testbed, cluster).save()
+            await testbed.cut_power("two")
+            await testbed.cut_power("three")
+            await run(testbed, "one", STOP, RESET, START)
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
+            testbed.power_on("two")
+            (state,) = testbed.clusters.values()
+            await run(testbed, "one", STOP)
+            await testbed.wait_for(lambda: "two" in state.servers)
+
+            restore = f"{RESET} --cluster-reset-restore-path={SNAPSHOTS}/{name}"
+            await run(testbed, "one", restore, START)
+
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
+            assert len(testbed.clusters) == 1
+
+    run_driven(scenario())
+
+
 def test_a_cluster_of_k3s_is_restored_in_the_same_way():
     async def scenario() -> None:
         async with a_testbed() as testbed:

@@ -415,6 +415,45 @@ def test_a_full_disk_fails_the_snapshot_and_says_so():
     in_cluster(scene)
 
 
+@pytest.mark.parametrize("retention", ["²", "9" * 5000, "many", "-1"])
+def test_an_odd_retention_is_the_default(retention: str):
+    async def scene(testbed: MachineTestbed, kubectl: Kubectl, supervisor: SupervisorClient) -> None:
+        for _ in range(6):
+            await supervisor.save()
+        assert len(await supervisor.names()) == 5
+
+    in_cluster(scene, etcd_snapshot_retention=retention)
+
+
+def test_a_disk_has_five_hundred_snapshots_at_most():
+    async def scene(testbed: MachineTestbed, kubectl: Kubectl, supervisor: SupervisorClient) -> None:
+        guest = testbed.machines["one"].guest  # type: ignore[attr-defined]
+        for number in range(500):
+            guest.write(f"{SNAPSHOTS}/old-one-{number}", b"")
+
+        await supervisor.ask("save", 500, name=["new"])
+
+        assert testbed.hosts["one"].logged("no space left on device")
+
+    in_cluster(scene, etcd_disable_snapshots=True)
+
+
+def test_what_a_user_writes_into_an_object_ends_no_controller():
+    async def scene(testbed: MachineTestbed, kubectl: Kubectl, supervisor: SupervisorClient) -> None:
+        await supervisor.save("first")
+        (raw,) = await kubectl.list(ETCD_SNAPSHOT_FILE)
+        change = {"spec": {"metadata": {"a": "b"}}, "status": {"creationTime": None, "size": 10**17}}
+        await kubectl.patch(ETCD_SNAPSHOT_FILE.ref(name_of(raw)), change)
+        await testbed.sleep(5)
+
+        name = await supervisor.save("second")
+        assert await supervisor.ask("delete", name=[name]) == {"deleted": [name]}
+        await testbed.sleep(5)
+        assert len(await kubectl.list(ETCD_SNAPSHOT_FILE)) == 1
+
+    in_cluster(scene)
+
+
 def test_members_are_told_to_servers():
     async def scene(testbed: MachineTestbed, kubectl: Kubectl, supervisor: SupervisorClient) -> None:
         reply = await supervisor.send("GET", "/db/info")

@@ -17,7 +17,7 @@ from windrow.emulator.storage.object_store import ObjectStore
 from windrow.kubernetes import requests
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of
-from windrow.kubernetes.requests import Request
+from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import SECRET
 
 from .supervisor_client import SupervisorClient
@@ -196,12 +196,15 @@ def test_pruning_in_the_bucket_is_of_all_nodes_together():
         ),
         ({"endpointCA": "!"}, "no such file or directory"),
         ({"endpoint": "10.0.0.11:9345"}, "x509"),
+        ({"endpoint": "10.0.0.11:9345", "skipSSLVerify": True}, "does not exist"),
+        ({"endpoint": "10.0.0.200:²"}, "no such host"),
+        ({"endpoint": "[fd00::1]:9000"}, "connect: no route to host"),
         ({"endpoint": f"{HOST}:9001"}, "connect: connection refused"),
         ({"endpoint": "10.0.0.201:9000"}, "connect: no route to host"),
         ({"endpoint": "s3.example.org"}, "dial tcp: lookup s3.example.org: no such host"),
     ],
 )
-def test_a_bucket_that_cannot_be_used_is_told_before_anything_is_made(more: dict[str, str], message: str):
+def test_a_bucket_that_cannot_be_used_is_told_before_anything_is_made(more: dict[str, Any], message: str):
     async def scene(
         testbed: MachineTestbed, kubectl: Kubectl, supervisor: SupervisorClient, store: ObjectStore
     ) -> None:
@@ -274,6 +277,30 @@ def test_the_config_secret_is_ignored_beside_other_settings():
     ) -> None:
         assert await supervisor.save(s3=settings_for(store, configSecret="none"))
         assert testbed.hosts["one"].logged('Ignoring s3 configuration from etcd-s3-config-secret "none"')
+
+    in_site(scene)
+
+
+class OddService:
+    """Answers a list as no service of S3 does."""
+
+    def identity(self) -> None:
+        return None
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        return Reply(200, b"<Contents><Key>x</Key><Size>many</Size></Contents>")
+
+
+def test_an_odd_answer_of_a_service_is_an_error():
+    async def scene(
+        testbed: MachineTestbed, kubectl: Kubectl, supervisor: SupervisorClient, store: ObjectStore
+    ) -> None:
+        testbed.network.listen("10.0.0.202", 80, OddService())  # type: ignore[arg-type]
+        s3 = settings_for(store, endpoint="10.0.0.202", insecure=True)
+
+        await supervisor.ask("list", 500, s3=s3)
+
+        assert testbed.hosts["one"].logged("XML syntax error")
 
     in_site(scene)
 

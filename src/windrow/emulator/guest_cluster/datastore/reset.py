@@ -4,8 +4,8 @@ As with the real servers (reference/10-day2 §2.5; K3s' pkg/etcd and pkg/cluster
 ends by itself and leaves `db/reset-flag`, which the next start removes. A reset without a snapshot is refused while the flag
 is there. The data are replaced before the token is tried, so that after a wrong one the right one is enough.
 
-The state of a snapshot goes into the cluster that it is of while no server of that runs: its agents then find it again. While
-servers of it run, and where that cluster is unknown, a cluster of its own comes up: two of them go on side by side.
+The state of a snapshot goes into the cluster that it is of while no member of that runs: its agents then find it again. While
+members of it run, and where that cluster is unknown, a cluster of its own comes up: two of them go on side by side.
 """
 
 from __future__ import annotations

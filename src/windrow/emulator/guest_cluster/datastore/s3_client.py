@@ -25,6 +25,7 @@ from windrow.kubernetes.handler import Handler, Peer
 from windrow.kubernetes.requests import Reply, Request
 
 _MOST_PAGES = 100
+_LONGEST_PORT = 6  # digits
 _TRIES = 10  # of a request that the service refuses with 5xx
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 1.0
 _MESSAGES = {  # what an answer without body means
@@ -102,10 +103,7 @@ class S3Client:
         for _ in range(_MOST_PAGES):
             query = {"list-type": "2", "prefix": prefix} | ({"continuation-token": token} if token else {})
             text = _check(await self._send("GET", "", query=query)).body.decode("utf-8", "replace")
-            for entry in re.findall(r"<Contents>(.*?)</Contents>", text, re.DOTALL):
-                size = _element(entry, "Size")
-                modified = parse_time(_element(entry, "LastModified"))
-                found.append(StoredObject(_element(entry, "Key"), int(size or 0), modified))
+            found += map(_read_entry, re.findall(r"<Contents>(.*?)</Contents>", text, re.DOTALL))
             token = _element(text, "NextContinuationToken")
             if not token:
                 break
@@ -208,9 +206,20 @@ def read_bundle(guest: GuestOS, text: str) -> str:
     return "".join(bundles)
 
 
+def _read_entry(text: str) -> StoredObject:
+    """Raises S3Failed for what no service of S3 answers."""
+    try:
+        return StoredObject(
+            _element(text, "Key"), int(_element(text, "Size")), parse_time(_element(text, "LastModified"))
+        )
+    except (ValueError, OverflowError) as error:
+        raise S3Failed(f"XML syntax error: {error}") from error
+
+
 def _split_endpoint(text: str, port: int) -> tuple[str, int]:
     host, colon, number = text.rpartition(":")
-    if not colon or not number.isdigit() or (":" in host and not host.endswith("]")):
+    is_port = number.isascii() and number.isdigit() and len(number) < _LONGEST_PORT
+    if not colon or not is_port or (":" in host and not host.endswith("]")):
         return text.strip("[]"), port
     return host.strip("[]"), int(number)
 

@@ -18,6 +18,8 @@ from windrow.kubernetes.objects import Raw, nested
 
 _FLAG = "etcd-s3-"
 _TIMEOUT = timedelta(minutes=5)
+RETENTION = 5
+_LONGEST_COUNT = 10  # digits
 # The field of a request, by our own.
 _REQUEST_FIELDS = {
     "access_key": "accessKey",
@@ -60,7 +62,7 @@ class S3Settings:
     insecure: bool = False
     skip_ssl_verify: bool = False
     timeout: timedelta = _TIMEOUT
-    retention: int = 5
+    retention: int = RETENTION
 
     @property
     def is_default(self) -> bool:
@@ -109,14 +111,19 @@ def read_flags(settings: Settings) -> S3Settings | None:
     if not settings.is_true("etcd-s3"):
         return None
     texts = {name: value for name, flag in _FLAG_NAMES.items() if (value := settings.text(_FLAG + flag))}
-    retention = settings.text("etcd-s3-retention") or settings.text("etcd-snapshot-retention")
+    own = settings.text("etcd-snapshot-retention")
     return S3Settings(
         **texts,
         insecure=settings.is_true("etcd-s3-insecure"),
         skip_ssl_verify=settings.is_true("etcd-s3-skip-ssl-verify"),
         timeout=_read_timeout(settings.text("etcd-s3-timeout")),
-        retention=int(retention) if retention.isdigit() else 5,
+        retention=read_count(settings.text("etcd-s3-retention"), read_count(own, RETENTION)),
     )
+
+
+def read_count(text: str, default: int) -> int:
+    """The number that a flag gives, else the default."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _LONGEST_COUNT else default
 
 
 def read_request(raw: Mapping[str, Any]) -> S3Settings:
@@ -136,7 +143,7 @@ def read_request(raw: Mapping[str, Any]) -> S3Settings:
             raise BadS3Settings(
                 f"json: cannot unmarshal {_go_kind(raw[key])} into Go struct field EtcdS3.s3.{key} of type bool"
             )
-    retention = raw.get("retention", 5)
+    retention = raw.get("retention", RETENTION)
     if type(retention) is not int:
         raise BadS3Settings(
             f"json: cannot unmarshal {_go_kind(retention)} into Go struct field EtcdS3.s3.retention of type int"

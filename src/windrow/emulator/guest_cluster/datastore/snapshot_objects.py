@@ -44,7 +44,10 @@ class SnapshotObjects:
         self._seen: frozenset[str] = frozenset()
 
     async def record(self, made: SnapshotFile) -> None:
-        """Write the object of a snapshot that was just made. Errors of the API are logged."""
+        """Write the object of a snapshot that was just made. Errors of the API are logged; the next `sync` makes up for them."""
+        if not self.cluster.is_usable():
+            self.log("level=warning: Failed to sync ETCDSnapshotFile: apiserver not ready")
+            return
         try:
             await self._write(made)
         except KubeError as error:
@@ -75,6 +78,8 @@ class SnapshotObjects:
         self, files: Iterable[SnapshotFile], places: Sequence[str], deleted: Sequence[str]
     ) -> None:
         """Create what is missing of `files`, and delete what is of these places and not among them. Raises KubeError."""
+        if not self.cluster.is_usable():
+            return
         if not has_snapshot_files(self.server.version):
             await self._sync_entries(files, deleted)
             return

@@ -24,9 +24,11 @@ from windrow.emulator.guest_cluster.datastore.local_snapshots import (
 from windrow.emulator.guest_cluster.datastore.releases import has_snapshot_files
 from windrow.emulator.guest_cluster.datastore.s3_client import NoSuchKey, S3Client, S3Failed
 from windrow.emulator.guest_cluster.datastore.s3_settings import (
+    RETENTION,
     BadS3Settings,
     S3Settings,
     name_ca_config_map,
+    read_count,
     read_flags,
 )
 from windrow.emulator.guest_cluster.datastore.snapshot_content import compress, encode_snapshot, hash_token
@@ -37,7 +39,7 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import CONFIG_MAP, SECRET
 
-NAME, SCHEDULE, RETENTION = "etcd-snapshot", "0 */12 * * *", 5
+NAME, SCHEDULE = "etcd-snapshot", "0 */12 * * *"
 _JITTER_S = 5
 _RECONCILE_SINCE = (1, 32)  # releases that know etcd-snapshot-reconcile-interval
 _RECONCILE_INTERVALS = (timedelta(minutes=600), timedelta(minutes=10))  # before and since
@@ -90,12 +92,11 @@ class EtcdSnapshots:
         self._find_member = find_member
         self._lock = asyncio.Lock()
         flags = server.settings
-        retention = flags.text("etcd-snapshot-retention")
         self.settings = SnapshotSettings(
             flags.text("etcd-snapshot-name", NAME),
             flags.text("etcd-snapshot-dir"),
             flags.is_true("etcd-snapshot-compress"),
-            int(retention) if retention.isdigit() else RETENTION,
+            read_count(flags.text("etcd-snapshot-retention"), RETENTION),
             read_flags(flags),
         )
         self._objects = SnapshotObjects(cluster, server, log)
