@@ -593,6 +593,19 @@ def test_what_outlives_this_process_is_delegated_only_if_it_ends_before_another_
     assert renewed_within <= 5
 
 
+def test_nothing_is_delegated_by_a_process_that_has_given_its_lease_back():
+    async def run():
+        clock, leases = LoopClock(), Leases()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(1)
+        led = one.candidate.may_delegate(timedelta(seconds=1))
+        one.task.cancel()
+        await asyncio.gather(one.task, return_exceptions=True)
+        return led, one.candidate.may_delegate(timedelta(seconds=1)), one.candidate.may_write
+
+    assert run_driven(run()) == (True, False, False)
+
+
 def test_a_lease_of_an_earlier_process_is_taken_at_once_but_only_before_it_was_held():
     async def story():
         leases, clock = Leases(), LoopClock()

@@ -1044,6 +1044,20 @@ def test_pools_with_one_configuration_share_its_hash_and_others_have_their_own()
     assert len(set(hashes.values())) == 3
 
 
+def test_pools_with_other_files_have_other_hashes():
+    files = {
+        "machineLabelSelector": {"matchLabels": {"disk": "ssd"}},
+        "fileSources": [{"secret": {"name": "site", "items": [{"key": "ca", "path": "/etc/ssl/ca.pem"}]}}],
+    }
+    pools = (a_raw_pool("a"), a_raw_pool("b"), a_raw_pool("s", machineDeploymentLabels={"disk": "ssd"}))
+    cluster = read(a_raw_cluster(*pools, rke={"machineSelectorFiles": [files]})).cluster
+
+    hashes = find_config_hashes(cluster, cluster.version)
+
+    assert hashes["a"] == hashes["b"] != hashes["s"]
+    assert hashes == {pool.name: find_config_hash(cluster, pool, cluster.version) for pool in cluster.pools}
+
+
 def test_a_spec_that_no_reader_expected_is_a_problem_and_the_rest_of_the_cluster_is_read():
     raw = a_raw_cluster(
         metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names.CLUSTER_FINALIZER]},

@@ -685,7 +685,12 @@ def test_what_is_wrong_with_a_load_balancer_is_a_condition_and_a_warning(
 
 def rendered(endpoint: ControlPlaneEndpoint, place: int, layout: Layout) -> tuple[list[int], int]:
     cluster = replace(a_cluster(SERVERS), control_plane_endpoint=endpoint)
-    spec = render_balancer(cluster, endpoint.balancers[place], "default", ("s1",), layout)["spec"]
+    raw = render_balancer(cluster, endpoint.balancers[place], "default", ("s1",), layout)
+    spec = raw["spec"]
+    assert (spec["workloadType"], spec["ipam"], spec["ipPool"]) == ("vm", "pool", endpoint.pool)
+    assert spec["backendServerSelector"] == {"harvesterhci.io/vmName": ["s1"]}
+    assert raw["metadata"]["annotations"] == {"windrow.io/cluster-uid": "cluster-uid"}
+    assert all(one["backendPort"] == one["port"] and one["protocol"] == "TCP" for one in spec["listeners"])
     return [one["port"] for one in spec["listeners"]], spec["healthCheck"]["port"]
 
 
@@ -784,3 +789,22 @@ def test_no_machine_joins_through_a_member_whose_removal_from_etcd_has_begun() -
     assert stays.node is not None
     removed = replace(stays, node=replace(stays.node, etcd_removal_requested=True))
     assert joins(leaving(removed)) == ""
+
+
+def test_a_cluster_without_a_credential_has_its_load_balancers_made_with_that_of_its_servers() -> None:
+    asked = ControlPlaneEndpoint("loadBalancer", pool="endpoints")
+    servers = replace(SERVERS, credential="ns:servers")
+    newborn = replace(a_newborn(replace(WORKERS, credential="ns:workers"), servers), credential="")
+
+    (record,) = plan_cluster(balanced(asked, cluster=newborn, guest=GuestState())).actions
+
+    assert isinstance(record, RecordLoadBalancers)
+    assert record.credential == "ns:servers"
+
+
+def test_the_endpoint_of_a_cluster_that_has_not_begun_is_of_the_version_that_it_asks_for() -> None:
+    newborn = a_newborn(SERVERS)
+    asked = replace(newborn, control_plane_endpoint=ControlPlaneEndpoint("address", "10.0.0.9"))
+
+    assert find_stable_api_url(look(asked)) == "https://10.0.0.9:6443"
+    assert find_stable_api_url(look(newborn)) == ""

@@ -43,6 +43,8 @@ def test_without_boot_orders_the_first_disk_boots_and_not_the_cloud_init_disk() 
 def test_given_boot_orders_are_kept() -> None:
     asked = replace(BASE, disk_info=(DiskSpec("image-1", boot_order=2), DiskSpec("", "x", boot_order=1)))
     assert [disk.boot_order for disk in plan_vm(asked, CLASSES).disks] == [2, 1]
+    one = replace(BASE, disk_info=(DiskSpec("image-1"), DiskSpec("", "x", boot_order=1)))
+    assert [disk.boot_order for disk in plan_vm(one, CLASSES).disks] == [0, 1]
 
 
 def test_a_disc_stands_on_sata_unless_told_otherwise() -> None:
