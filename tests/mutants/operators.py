@@ -214,7 +214,7 @@ class _Walk:
                 yield str(value + 1 if value < _MANY else value * 2)
             case ast.Call(func=func, args=args, keywords=keywords):
                 for keyword in keywords:
-                    if keyword.arg is not None and not _is_strict(keyword):
+                    if not (keyword.arg is None or _is_strict(keyword) or _names_task(keyword, func)):
                         yield _unparse(ast.Call(func, args, [one for one in keywords if one is not keyword]))
                 if isinstance(func, ast.Name) and func.id in _TWINS:
                     yield _unparse(ast.Call(ast.Name(_TWINS[func.id]), args, keywords))
@@ -411,6 +411,12 @@ def _is_type(node: ast.AST) -> bool:
 def _is_strict(node: ast.AST) -> bool:
     """The keyword of zip, which is an assertion."""
     return isinstance(node, ast.keyword) and node.arg == "strict"
+
+
+def _names_task(keyword: ast.keyword, func: ast.expr) -> bool:
+    """The name that a task has in a debugger."""
+    called = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    return keyword.arg == "name" and called in ("create_task", "start_in")
 
 
 def _is_text(node: ast.expr) -> bool:

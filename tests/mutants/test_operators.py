@@ -75,6 +75,7 @@ def test_a_statement_is_removed(statement: str) -> None:
         "def f(a):\n    assert a == 1",
         "def f(a):\n    assert_never(a + 1)",
         "def f(a):\n    for b in zip(a, strict=True):\n        pass",
+        "a = group.create_task(b, name='watch')\nc = start_in(group, b, name='watch')",
     ],
 )
 def test_what_has_no_behaviour_has_no_mutants(text: str) -> None:

@@ -281,7 +281,9 @@ def bootstrap_objects() -> Iterator[tuple[ApiResource, Raw]]:
             raw["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": marks}]}
         yield CLUSTER_ROLE, raw
     for name, groups in BOOTSTRAP_BINDINGS.items():
-        subjects = [{"kind": "Group", "apiGroup": ROLE.group, "name": group} for group in groups]
+        subjects = [
+            {"kind": "Group", "name": group} for group in groups
+        ]  # the group of the API is their default
         role = {"apiGroup": ROLE.group, "kind": "ClusterRole", "name": name}
         yield (
             CLUSTER_ROLE_BINDING,

@@ -344,11 +344,14 @@ def test_a_machine_that_an_unanswered_attempt_has_made_is_not_made_twice_and_one
             await site.actions.adopt_vm(adopt, site.state)
         assert (await site.management.get(ref))["metadata"]["uid"] == uid
         assert nested(await site.management.get(ref), "spec", "joinServer") == "https://10.0.0.1:9345"
+        assert site.actions._context.machines.get(ref) is not None, "it is known before the watch shows it"
 
         adopt = replace(adopt, vm=replace(vm, name="s2", machine_uid="uid-s2"))
         await site.actions.adopt_vm(adopt, site.state)
         adopted = await site.management.get(MACHINE.ref("s2", "fleet-default"))
         assert nested(adopted, "spec", "machineUID") == "uid-s2"
+        assert nested(adopted, "spec", "joinServer") == "https://10.0.0.1:9345"
+        assert site.actions._context.machines.get(MACHINE.ref("s2", "fleet-default")) is not None
         for action in (replace(create, pool="gone"), replace(adopt, pool="gone")):
             with pytest.raises(StalePlan):
                 await (

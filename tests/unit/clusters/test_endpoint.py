@@ -807,4 +807,6 @@ def test_the_endpoint_of_a_cluster_that_has_not_begun_is_of_the_version_that_it_
     asked = replace(newborn, control_plane_endpoint=ControlPlaneEndpoint("address", "10.0.0.9"))
 
     assert find_stable_api_url(look(asked)) == "https://10.0.0.9:6443"
-    assert find_stable_api_url(look(newborn)) == ""
+    assert find_stable_join_url(look(asked)) == "https://10.0.0.9:9345"
+    assert find_stable_join_url(look(replace(asked, version="v1.35.1+k3s1"))) == "https://10.0.0.9:6443"
+    assert find_stable_api_url(look(newborn)) == find_stable_join_url(look(newborn)) == ""

@@ -101,6 +101,7 @@ class Harvester:
     state: Any = "running"
     uid: str = "hv"
     read: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)  # machines of the preflight
 
     def put(self, kind: Any, raw: dict[str, Any]) -> None:
         self.now[kind.ref(raw["metadata"]["name"], "default")] = raw
@@ -139,6 +140,7 @@ def observe(
     status: Mapping[str, Any] | None = None,
     rke: Mapping[str, Any] | None = None,
     secret: SecretData | None = None,
+    is_probed: bool = True,
     **metadata: Any,
 ) -> ClusterState:
     """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come. `kept` is in the Secret
@@ -184,6 +186,7 @@ def observe(
         return list(configs)
 
     async def check(specs: Any) -> list[Problem]:
+        site.checked += [one.name for one in specs]
         return []
 
     async def verified(account: Any, namespace: str) -> Harvester:
@@ -206,7 +209,7 @@ def observe(
         ),
         "guests": SimpleNamespace(find=lambda uid: guest),
         "prober": SimpleNamespace(
-            was_probed=lambda one: True,
+            was_probed=lambda one: is_probed,
             find_problem=lambda one, uid: problems,
             find_failure=lambda one: failure,
             find_identity=lambda one: "hv",
@@ -1259,3 +1262,23 @@ def test_a_cluster_has_begun_when_anything_of_it_may_be_on_harvester(
 def test_a_machine_that_was_requested_is_something_of_its_cluster() -> None:
     assert not observe(Harvester(), kept(driver_config=None), is_new=True).has_begun
     assert observe(Harvester(), kept(), is_new=True).has_begun
+
+
+def test_before_its_credential_was_probed_a_new_cluster_awaits_that_and_nothing_is_checked() -> None:
+    site = Harvester()
+    found = observe(site, is_new=True, is_probed=False)
+    assert (found.awaits_probe, found.preflight, site.checked) == (True, None, [])
+
+    found = observe(site, is_new=True)
+    assert (found.awaits_probe, found.preflight is not None) == (False, True)
+    assert not observe(Harvester(), is_probed=False).awaits_probe, "one that runs waits for no preflight"
+
+
+def test_every_machine_is_checked_that_would_be_made_with_a_credential_that_works() -> None:
+    site = Harvester()
+    observe(site, is_new=True, quantity=3)
+    assert len(site.checked) == 3
+
+    site = Harvester()
+    observe(site, is_new=True, quantity=3, failure=CredentialError("401", "renew it"))
+    assert site.checked == []

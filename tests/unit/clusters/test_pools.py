@@ -69,6 +69,19 @@ def test_without_a_ready_server_a_provisioned_cluster_waits_instead_of_growing()
     assert "a server to become Ready" in [wait.what for wait in plan.waits]
 
 
+def test_a_pool_whose_config_does_not_exist_gets_no_machine_and_no_name():
+    plan = planned(
+        a_cluster(SERVERS, a_pool("workers", 3, options=None)), some("s", 3, SERVERS), reserved=False
+    )
+
+    assert plan.actions == ()
+    assert [wait.what for wait in plan.waits] == ["HarvesterConfig fleet-default/nc-workers to be created"]
+    servers = replace(SERVERS, options=None)
+    member = leaving(a_machine("s3", servers))  # its place is free once it has left etcd
+    waits = planned(a_cluster(servers), [*some("s", 2, SERVERS), member]).waits
+    assert [wait.what for wait in waits if "HarvesterConfig" in wait.what] == []
+
+
 def test_a_lost_worker_is_replaced_while_it_is_still_being_removed():
     plan = with_servers(WORKERS, [leaving(missing(a_machine("w1", WORKERS))), a_machine("w2", WORKERS)])
 

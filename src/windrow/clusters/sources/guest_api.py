@@ -242,7 +242,7 @@ class GuestConnection:
     def grace_deadline(self) -> datetime | None:
         """When the guest counts as unreachable if it stays so."""
         since = self._unreachable_since
-        if since is None or not self._probed or self._clock.monotonic() >= since + UNREACHABLE_GRACE:
+        if since is None or self._clock.monotonic() >= since + UNREACHABLE_GRACE:
             return None
         return self._by_wall_clock(since + UNREACHABLE_GRACE)
 
