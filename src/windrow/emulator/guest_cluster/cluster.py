@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
 
 _LEAF_DAYS = 365
+# Flags that name addresses and names of a server.
+SAN_FLAGS = ("tls-san", "node-ip", "node-external-ip", "advertise-address")
 
 
 @dataclass(slots=True)
@@ -304,7 +306,7 @@ class GuestCluster:
         ips = ["127.0.0.1", "::1", *map(_first_address, services), *addresses]
         service, domain = "kubernetes.default.svc", settings.text("cluster-domain", "cluster.local")
         names = ["kubernetes", "kubernetes.default", service, f"{service}.{domain}", "localhost", node]
-        for flag in ("tls-san", "node-ip", "node-external-ip", "advertise-address"):
+        for flag in SAN_FLAGS:
             for name in settings.list(flag):
                 (ips if is_address(name) else names).append(name)
         certificate, key = pki.issue_certificate(

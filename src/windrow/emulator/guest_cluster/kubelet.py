@@ -26,12 +26,20 @@ from windrow.emulator.guest_cluster.containers.images import list_node_images
 from windrow.emulator.guest_cluster.containers.runtime import Containers
 from windrow.emulator.guest_cluster.containers.static_pods import list_static_pods, mirror_static_pods
 from windrow.emulator.guest_cluster.distribution.distribution import Settings
+from windrow.emulator.guest_cluster.rotation.expiry import (
+    LIFETIME,
+    ExpiryMonitor,
+    find_end,
+    serving_certificate,
+)
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_cluster.volumes.volume_manager import VolumeManager
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
 from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.edits import annotate
+from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.scheduling import find_untolerated
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 from windrow.kubernetes.errors import KubeError
@@ -380,12 +388,39 @@ class Kubelet:
         heartbeat = self.guest.delays.heartbeat
         # No simulated controller reads the lease; at a high time scale it is renewed less often, to save CPU time.
         period = max(heartbeat, self.guest.host.time_scale)
+        expiry = self._make_expiry_monitor()
         while True:
+            if expiry.is_kubelet_expired(self.guest.now()):
+                self.guest.log("kubelet", "tls: failed to verify certificate: x509: certificate has expired")
+                self.cluster.heartbeats[self.name] = Heartbeat(False, self.guest.monotonic())
+                self.cluster.changed.notify()
+                return
+            await self._warn_of_expiry(expiry)
             try:
                 await self.cluster.renew_lease("kube-node-lease", self.name, self.name, 4 * heartbeat)
             except KubeError as error:
                 self.guest.log("kubelet", f"Failed to update lease: {error}")
             await self.guest.sleep(period)
+
+    def _make_expiry_monitor(self) -> ExpiryMonitor:
+        kubelet_ends = self.guest.now() + LIFETIME
+        ends = {f"kubelet/client-kubelet.crt:CN=system:node:{self.name},O=system:nodes": kubelet_ends}
+        serving = find_end(self.guest, serving_certificate(self.settings.data_directory))
+        if serving is not None and self.settings.role == "server":
+            ends["kube-apiserver/serving-kube-apiserver.crt:CN=kube-apiserver"] = serving
+        return ExpiryMonitor(self.version, ends, kubelet_ends)
+
+    async def _warn_of_expiry(self, expiry: ExpiryMonitor) -> None:
+        program = self.settings.distribution.name
+        message = expiry.warn(program, self.guest.now())
+        if not message or not self.cluster.is_usable():
+            return
+        client = AdminClient(self.cluster.client())
+        events = EventRecorder(client, self.guest.host.clock, self.guest.host.rng)
+        if (node := await client.find(self._ref)) is not None:
+            await events.record(
+                node, "CertificateExpirationWarning", message, f"{program}-cert-monitor", "Warning"
+            )
 
     # -- pods
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.core.formats.version import Version
-from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
+from windrow.emulator.guest_cluster.cluster import SAN_FLAGS, GuestCluster, ServerInstance
 from windrow.emulator.guest_cluster.components.manifests import deploy_manifests, remove_addon
 from windrow.emulator.guest_cluster.components.packaged import list_disabled_objects, stage_manifests
 from windrow.emulator.guest_cluster.control_plane import ControlPlane
@@ -65,6 +65,7 @@ from windrow.emulator.guest_cluster.kubelet import (
 )
 from windrow.emulator.guest_cluster.rotation.certificates import regenerate_file
 from windrow.emulator.guest_cluster.rotation.encryption import write_encryption
+from windrow.emulator.guest_cluster.rotation.expiry import ServingCertificate
 from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.supervisor import (
     ApiHandler,
@@ -79,6 +80,7 @@ from windrow.emulator.guest_os.shell.run import Invocation
 from windrow.emulator.guest_os.systemd import NotifyReady
 from windrow.emulator.kit.network import bracketed
 from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.handler import TlsIdentity
 from windrow.kubernetes.resources import SECRET
 
 Raw = dict[str, Any]
@@ -171,7 +173,7 @@ class NodeProcess:
         node, address = node_name(self.guest, self.settings), self._address()
         # Those of the Node: what it was told by node-ip, else an address of each family.
         own = () if self.settings.list("node-ip") else own_addresses(self.guest)
-        identity = cluster.issue_server_identity(node, (address, *own), self.settings)
+        identity = self._take_identity(cluster, node, (address, *own))
         passwords = (cluster.server_password, cluster.agent_password)
         server = ServerInstance(
             node, address, self.settings, self.version, identity, False, asyncio.Event(), *passwords
@@ -193,6 +195,14 @@ class NodeProcess:
             await run_together(*self._server_tasks(cluster, server))
         finally:
             self._shut_down(cluster, server)
+
+    def _take_identity(self, cluster: GuestCluster, node: str, addresses: tuple[str, ...]) -> TlsIdentity:
+        """The serving certificate of the disk, or a new one where this start renews it."""
+        given = (one for flag in SAN_FLAGS for one in self.settings.list(flag))
+        ca, client_ca = cluster.authorities.server_ca, cluster.authorities.client_ca
+        names = (node, *addresses, *given)
+        kept = ServingCertificate(self.guest, self.settings.data_directory, names, ca, client_ca)
+        return kept.take(self.version, lambda: cluster.issue_server_identity(node, addresses, self.settings))
 
     def _server_tasks(self, cluster: GuestCluster, server: ServerInstance) -> list[Coroutine[Any, Any, None]]:
         tasks: list[Coroutine[Any, Any, None]] = []

@@ -1,6 +1,6 @@
 """`<rke2|k3s> certificate rotate` on a server or an agent: the certificates are made anew at the next start.
 
-Leaf certificates lie in memory here, and each start of a server issues its own, so what is left to do is what a user sees:
+Of the leaf certificates only that with which a server serves is on its disk here, so what is left to do is what a user sees:
 the backup of the tls directory, the file that asks for a new serving certificate, the log.
 """
 
