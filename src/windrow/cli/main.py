@@ -48,6 +48,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("import", "import_", "print a manifest without fields that Rancher's server set"),
         Command("status", "status", "show clusters, pools, machines, and what each waits for"),
         Command("scale", "scale", "set the number of machines in a pool"),
+        Command("pause", "pause", "hold the changes of a cluster's machines"),
+        Command("resume", "resume", "go on with them"),
         Command("kubeconfig", "kubeconfig", "print the kubeconfig of a cluster"),
         Command("delete", "delete", "delete a cluster, its machines and their disks"),
     ),

@@ -67,6 +67,7 @@ from windrow.clusters.orphans import (
 from windrow.clusters.plan import endpoint_balancers
 from windrow.clusters.plan.volumes.fencing import is_shutdown_suspected
 from windrow.clusters.plan.volumes.reclaim import must_ask
+from windrow.clusters.rollout import find_replicas
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber
@@ -299,7 +300,7 @@ class Observer:
         """
         cluster = state.cluster
         vms = self._objects.list_vms(cluster.uid, places)
-        asks = any(len(state.of_pool(pool)) < pool.quantity for pool in cluster.pools)
+        asks = any(len(state.of_pool(pool)) < find_replicas(pool, state) for pool in cluster.pools)
         recorded = {machine.record.uid for machine in state.machines}
         try:
             if vms is None and asks and cluster.has_finalizer and not state.credential_problems:

@@ -234,7 +234,7 @@ def _held_next_step(held: HeldDisruption) -> str:
             return "its Node becomes Ready again"
         case "replace":
             return "the machine is replaced"
-        case "scale-down":
+        case "scale-down" | "roll":
             return "the machine is deleted"
         case "remove-member":
             last = held.because.startswith(HOLDS_ALL_DATA)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from enum import IntEnum
 
+from windrow.clusters.rollout import is_outdated
 from windrow.clusters.state import ClusterState, MachineState
 
 
@@ -38,8 +39,8 @@ def find_progress(machine: MachineState, state: ClusterState) -> Progress:
 def choose_machines_to_delete(
     machines: Iterable[MachineState], count: int, state: ClusterState, needed: Set[str] = frozenset()
 ) -> list[MachineState]:
-    """`count` machines: annotated ones first, then those that have come the least far, then the oldest; of those that are as
-    far, servers that a machine is just joining through (`needed`) go last."""
+    """`count` machines: annotated ones first, then those that have come the least far, then those that are to be replaced, then
+    the oldest; of those that are as far, servers that a machine is just joining through (`needed`) go last."""
     if count <= 0:
         return []
     return sorted(
@@ -47,6 +48,7 @@ def choose_machines_to_delete(
         key=lambda machine: (
             not machine.record.delete_first,
             find_progress(machine, state),
+            not is_outdated(machine, state),
             machine.name in needed,
             machine.record.created,
             machine.name,

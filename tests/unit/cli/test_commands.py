@@ -659,6 +659,35 @@ def test_scale_sets_the_quantity_and_says_what_it_was(windrow: Windrow, orchard:
     assert after["spec"]["rkeConfig"]["machinePools"][1]["quantity"] == 5
 
 
+def test_pause_and_resume_set_and_take_back_what_holds_the_changes(windrow: Windrow, orchard: Manager):
+    def held() -> tuple[Any, Any]:
+        raw = orchard.do(lambda api: api.get(ORCHARD))
+        annotations = raw["metadata"].get("annotations") or {}
+        return raw["spec"].get("paused", False), annotations.get("windrow.io/canary")
+
+    name = "fleet-default/orchard"
+    assert windrow("pause", "orchard").out == f"{name}: paused; windrow resume {name} goes on\n"
+    assert held() == (True, None)
+    assert windrow("pause", "orchard").out == f"{name} is paused already\n"
+
+    answer = windrow("resume", "orchard", "--canary", "2")
+    assert answer.out == f"{name}: its machines are changed, 2 at first; windrow resume {name} goes on with the others\n"
+    assert held() == (False, "2")
+    assert windrow("resume", "orchard", "--canary", "2").out == f"{name} has that canary already\n"
+
+    assert windrow("resume", "orchard").out == f"{name}: its machines are changed\n"
+    assert held() == (False, None)
+    assert windrow("resume", "orchard").out == f"{name} is not paused\n"
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "one", "1.5", "123456"])
+def test_a_canary_is_a_number_of_machines(windrow: Windrow, orchard: Manager, number: str):
+    answer = windrow("resume", "orchard", f"--canary={number}")
+
+    assert answer.code == exit_codes.USAGE
+    assert "is not a number of machines, as in --canary 1" in answer.err
+
+
 def test_scale_with_wait_returns_when_every_pool_has_its_machines(windrow: Windrow, orchard: Manager):
     orchard.do(report({"conditions": READY}))
     for number in range(3):

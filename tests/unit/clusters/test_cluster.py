@@ -302,7 +302,7 @@ def warnings(reading: ClusterReading) -> str:
         ("endpoint-ippool", "did you mean windrow.io/endpoint-ip-pool?"),
         ("endpoint-addres", "did you mean windrow.io/endpoint-address?"),
         ("remidiation", "did you mean windrow.io/remediation?"),
-        ("zzz", "remove it; there are windrow.io/endpoint-address, "),
+        ("zzz", "remove it; there are windrow.io/canary, windrow.io/endpoint-address, "),
         ("allowed-namespaces", "write it on the Secret"),
         ("x" * 1000, "remove it; there are "),
     ],

@@ -86,11 +86,13 @@ def test_every_field_that_the_management_api_takes_has_its_row_and_every_row_its
 def test_every_annotation_that_a_user_writes_is_listed_by_the_kind_of_its_object():
     assert {kind: sorted(found) for kind, found in ANNOTATIONS.items()} == {
         "Cluster": [
+            "windrow.io/canary",
             "windrow.io/endpoint-address",
             "windrow.io/endpoint-ip-pool",
             "windrow.io/endpoint-join-address",
             "windrow.io/endpoint-mode",
             "windrow.io/remediation",
+            "windrow.io/strategy",
         ],
         "Machine": ["cluster.x-k8s.io/delete-machine", "cluster.x-k8s.io/remediate-machine"],
         "Secret": ["rke.cattle.io/object-authorized-for-clusters", "windrow.io/allowed-namespaces"],

@@ -39,6 +39,14 @@ class IntOrPercent:
             return self.count
         return max(1, total * self.percent // 100)
 
+    def resolve_up(self, total: int) -> int:
+        """As `resolve`, rounded up and 0 for 0 %: as Kubernetes reads maxSurge."""
+        return self.count if self.percent is None else -(-total * self.percent // 100)
+
+    def resolve_down(self, total: int) -> int:
+        """As `resolve`, but 0 where a percentage is less than one: as Kubernetes reads maxUnavailable."""
+        return self.count if self.percent is None else total * self.percent // 100
+
     def __str__(self) -> str:
         return f"{self.percent} %" if self.percent is not None else str(self.count)
 
@@ -63,6 +71,8 @@ class Pool(HasRoles):
     unhealthy_timeout: timedelta = UNHEALTHY_TIMEOUT
     startup_timeout: timedelta | None = STARTUP_TIMEOUT
     max_unhealthy: IntOrPercent = field(default_factory=IntOrPercent)
+    max_surge: IntOrPercent = field(default_factory=lambda: IntOrPercent(None, 1))
+    max_unavailable: IntOrPercent = field(default_factory=lambda: IntOrPercent(None, 0))
     paused: bool = False
     kind: str = HARVESTER_CONFIG.kind  # of its machine config
     driver: str = HARVESTER  # that makes its machines
@@ -111,6 +121,8 @@ class Cluster:
     pools: tuple[Pool, ...] = ()
     remediation_disabled: bool = False
     keeps_volumes: bool = False  # on Harvester, when it is deleted
+    replaces: bool = False  # machines, where they could be changed in place
+    canary: int = 0  # how many machines are changed before the others wait; 0: none waits
     paused: bool = False  # spec.paused: no machine that exists is changed
     upgrade_strategy: UpgradeStrategy = field(default_factory=UpgradeStrategy)
     update_image: str = ""  # annotation windrow.io/update-image

@@ -12,6 +12,8 @@ OWN_DOMAIN = "windrow.io"
 CLUSTER_FINALIZER = "windrow.io/cluster"
 MACHINE_FINALIZER = "windrow.io/machine"
 IN_USE_FINALIZER = "windrow.io/in-use"  # on credential Secrets and HarvesterConfigs
+STRATEGY = "windrow.io/strategy"  # annotation on a Cluster; "replace": machines are replaced where they could be changed in place
+CANARY = "windrow.io/canary"  # annotation on a Cluster: a number of machines, after which changes wait to be resumed
 REMEDIATION = "windrow.io/remediation"  # annotation on a Cluster; "off" turns remediation off
 
 # Ours, on a Cluster: how its machines and people reach it, see `api/endpoint.py`.

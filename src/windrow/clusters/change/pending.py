@@ -17,6 +17,7 @@ from windrow.clusters.api.immutable_config import is_restored
 from windrow.clusters.api.machine import Machine, format_roles
 from windrow.clusters.api.manifest.distribution import find_distribution_name
 from windrow.clusters.api.manifest.supported_fields import Change, OnChange
+from windrow.clusters.api.names import STRATEGY
 from windrow.clusters.api.version_steps import VERSION, check_step
 from windrow.clusters.change.compare import FieldChange, compare_fields, compare_options, compare_pool
 from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_field, strongest
@@ -25,6 +26,7 @@ from windrow.clusters.state import ClusterState, MachineState, once_per_state
 from windrow.machines.port import Problem
 
 CONFIGURATION = "spec.rkeConfig"
+MAX_NAMED = 3  # fields in a sentence
 _UNRECORDED = (
     "its configuration differs, and in which fields is not known: a release that made it did not record them; it stays as it is "
     "until a field changes, or it is replaced"
@@ -49,6 +51,13 @@ class MachineChange:
     order: int = 0
     version: str = ""
     config_hash: str = ""
+
+    @property
+    def changed(self) -> str:
+        """The fields that ask for its `change`, for a sentence."""
+        paths = [one.path for one in self.fields if one.change == self.change]
+        more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+        return f"{', '.join(paths[:MAX_NAMED])}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,7 @@ class _Comparison:
         fields = self._list_changes(record, pool)
         if not fields:
             return None
+        fields = _replacing(fields) if self._state.cluster.replaces else fields
         change = strongest(frozenset(one.change for one in fields))
         return MachineChange(
             machine.name,
@@ -196,6 +206,18 @@ class _Comparison:
             return self._state.wanted_hashes.get(record.pool, "")
         is_running = record.version == self._state.recorded.version
         return self._state.config_hashes.get(record.pool, "") if is_running else ""
+
+
+def _replacing(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
+    """The changes of a Cluster that has its machines replaced. A version is changed in place all the same: a new machine is made
+    with the one that the cluster runs."""
+    why = f"annotation {STRATEGY} asks for it"
+    return tuple(
+        replace(one, change="replace", because=why)
+        if one.change in ("service restart", "VM restart") and one.path != VERSION
+        else one
+        for one in fields
+    )
 
 
 def _find_refused_version(state: ClusterState) -> Problem | None:

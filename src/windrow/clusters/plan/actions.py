@@ -676,7 +676,7 @@ class Wait:
     until: datetime | None = None
 
 
-DisruptionKind = Literal["replace", "scale-down", "remove-member", "update"]
+DisruptionKind = Literal["replace", "scale-down", "remove-member", "update", "roll"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -685,6 +685,7 @@ class Disruption:
 
     * `replace` — delete a machine that is unhealthy,
     * `scale-down` — delete a machine because fewer are wanted,
+    * `roll` — delete a machine because one that is made as the Cluster asks now takes its place,
     * `remove-member` — remove the etcd member of a machine that is being deleted,
     * `update` — begin the turn of a machine whose service is restarted.
     """

@@ -79,7 +79,7 @@ def _with_counted(disruption: Disruption, machine: MachineState, state: ClusterS
 
 # A removal that has begun goes on before another begins; what is broken goes before what is merely too many. Of several
 # of one kind those come first whose replacement a user asks for.
-_ORDER = ("remove-member", "replace", "scale-down", "update")
+_ORDER = ("remove-member", "replace", "scale-down", "roll", "update")
 
 
 def _update(disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted) -> str:

@@ -15,6 +15,7 @@ from windrow.bootstrap import Distribution
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.clusters.bootstrap_data import find_distribution, find_layout
+from windrow.clusters.rollout import find_replicas
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
 from windrow.clusters.surplus import choose_machines_to_delete
 
@@ -62,7 +63,7 @@ def _list_wanted(state: ClusterState) -> list[MachineState]:
     needed = list_joined_through(state)
     for pool in state.cluster.pools:
         active = state.of_pool(pool)
-        leaving = choose_machines_to_delete(active, len(active) - pool.quantity, state, needed)
+        leaving = choose_machines_to_delete(active, len(active) - find_replicas(pool, state), state, needed)
         surplus |= {machine.name for machine in leaving}
     return [machine for machine in state.active if machine.name not in surplus]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from windrow.clusters.api.status import ReservedName
 from windrow.clusters.change.revisions import is_recorded
 from windrow.clusters.plan.actions import Action, CreateMachine, ReserveMachineNames
+from windrow.clusters.rollout import find_replicas
 from windrow.clusters.state import ClusterState
 
 MAX_RESERVED = 64  # at a time
@@ -32,7 +33,7 @@ class Wanted:
 def list_reserved(state: ClusterState, pool: str = "") -> tuple[ReservedName, ...]:
     """The reserved names without a Machine, of one pool or of all; of pools that ask for more machines only."""
     names = {machine.name for machine in state.machines}
-    asking = {one.name for one in state.cluster.pools if len(state.of_pool(one)) < one.quantity}
+    asking = {one.name for one in state.cluster.pools if len(state.of_pool(one)) < find_replicas(one, state)}
     return tuple(
         one
         for one in state.recorded.creating

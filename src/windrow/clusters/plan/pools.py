@@ -26,6 +26,7 @@ from windrow.clusters.plan.endpoint import (
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.plan.updates.gates import has_turn
+from windrow.clusters.rollout import find_replicas, find_rolling, find_surge, list_outdated, list_removable
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.surplus import Progress, choose_machines_to_delete, find_progress
 
@@ -39,20 +40,34 @@ def plan(state: ClusterState) -> PartialPlan:
         if pool.paused:
             continue
         active = state.of_pool(pool)
-        surplus = len(active) - pool.quantity
+        surplus = len(active) - find_replicas(pool, state)
         if surplus > 0:
             _scale_down(active, surplus, pool, state, partial)
         elif surplus < 0:
             adopted = unrecorded.adopted_by(pool)
-            why = f"no Machine records it, and pool {pool.name} asks for {pool.quantity}, {len(active)} exist"
+            why = f"no Machine records it, and {_asks_for(pool, state)}, {len(active)} exist"
             joined = find_join_server_of_adopted(state)
             partial.actions += [AdoptVM(why, vm, pool.name, joined) for vm in adopted]
             missing = -surplus - len(adopted) - _deleting_etcd_members(pool, state)
             if state.unrecorded is not None:  # else the list of VMs brings the next reconcile
                 wanted += _scale_up(missing, pool, server, state, partial)
+        if surplus <= 0:
+            _roll(pool, state, partial)
     partial.actions += plan_creation(wanted, state)
     _delete_machines_without_pool(state, partial)
     return partial
+
+
+def _roll(pool: Pool, state: ClusterState, partial: PartialPlan) -> None:
+    """Replace what of the pool cannot be changed in place."""
+    if find_rolling(state).get(pool.name, "none"):
+        return
+    removable, missing = list_removable(pool, list_joined_through(state), state)
+    for one in removable:
+        partial.propose("roll", DeleteMachine(f"it is replaced, since {one.changed} changed", one.machine))
+    if missing:
+        left = _count_machines(len(list_outdated(state)[pool.name]) - len(removable))
+        partial.wait(missing, f"{left} of it {'is' if left.startswith('1 ') else 'are'} replaced")
 
 
 def _deleting_etcd_members(pool: Pool, state: ClusterState) -> int:
@@ -65,7 +80,7 @@ def _scale_up(
 ) -> list[Wanted]:
     if missing <= 0:
         return []
-    have = pool.quantity - missing
+    have = find_replicas(pool, state) - missing
     if pool.options is None:
         partial.wait(
             f"{pool.kind} {state.cluster.namespace}/{pool.config_name} to be created",
@@ -83,7 +98,13 @@ def _scale_up(
         )
         partial.wait(what, f"{_count_machines(missing)} of pool {pool.name} join through its address")
         return []
-    return [Wanted(pool.name, missing, f"pool {pool.name} asks for {pool.quantity}, {have} exist", server)]
+    return [Wanted(pool.name, missing, f"{_asks_for(pool, state)}, {have} exist", server)]
+
+
+def _asks_for(pool: Pool, state: ClusterState) -> str:
+    asks = f"pool {pool.name} asks for {pool.quantity}"
+    surge = find_surge(pool, state)
+    return f"{asks}, and {surge} more while machines of it are replaced" if surge else asks
 
 
 def _count_machines(count: int) -> str:

@@ -21,6 +21,7 @@ from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import is_name_in_pool
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.endpoint import find_join_server_of_adopted
+from windrow.clusters.rollout import find_replicas
 from windrow.clusters.state import ClusterState
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.machines.port import HARVESTER
@@ -60,7 +61,9 @@ def decide(state: ClusterState) -> UnrecordedVms:
     """Which VMs are adopted, and why the others are held."""
     if not state.unrecorded:
         return UnrecordedVms()
-    missing = {pool.name: pool.quantity - len(state.of_pool(pool)) for pool in state.cluster.pools}
+    missing = {
+        pool.name: find_replicas(pool, state) - len(state.of_pool(pool)) for pool in state.cluster.pools
+    }
     adopted: list[tuple[OrphanVm, Pool]] = []
     held: list[HeldVm] = []
     for vm in state.unrecorded:

@@ -30,6 +30,14 @@ ANNOTATIONS: Mapping[str, Mapping[str, Annotation]] = {
             "`off` or `false`: no machine is replaced by itself; `on`, `true` or no annotation: they are",
             "unit/clusters/test_cluster.py::test_one_annotation_turns_remediation_off",
         ),
+        names.STRATEGY: Annotation(
+            "`replace`: machines are replaced where they could be changed in place, but for another version",
+            "unit/clusters/test_rollout.py::test_a_cluster_that_replaces_its_machines_restarts_none",
+        ),
+        names.CANARY: Annotation(
+            "a number: once so many machines are changed, the others wait for `windrow resume`",
+            "stories/test_rollouts.py::test_a_canary_is_replaced_and_the_others_once_the_cluster_is_resumed",
+        ),
         names.ENDPOINT_MODE: Annotation(
             "how the control plane is reached: `firstServer`, `address` or `loadBalancer`",
             "stories/test_endpoints.py::test_behind_an_address_of_the_users_the_first_server_may_die",

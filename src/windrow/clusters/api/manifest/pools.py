@@ -113,6 +113,7 @@ def read_pool(
         unhealthy_timeout=fields.duration("unhealthyNodeTimeout", UNHEALTHY_TIMEOUT) or UNHEALTHY_TIMEOUT,
         startup_timeout=_read_startup_timeout(fields),
         max_unhealthy=_read_max_unhealthy(fields),
+        **_read_rolling_update(fields),
         paused=fields.flag("paused"),
         address_pools=_read_addresses(fields, f"{kind} {config}", options)
         if kind == HARVESTER_CONFIG.kind
@@ -237,11 +238,40 @@ def _read_max_unhealthy(fields: Fields) -> IntOrPercent:
         if found and int(found[1]) <= int(found[2]):
             return IntOrPercent(None, int(found[2]), int(found[1]))
         fields.refuse("unhealthyRange", f"is {text!r}", "write it as [1-3], the smaller number first")
-    text = fields.short_text("maxUnhealthy")
+    return _read_int_or_percent(fields, "maxUnhealthy") or IntOrPercent()
+
+
+def _read_int_or_percent(fields: Fields, key: str) -> IntOrPercent | None:
+    """None where it is not set, or refused."""
+    text = fields.short_text(key)
     if not text:
-        return IntOrPercent()
+        return None
     found = _INT_OR_PERCENT.fullmatch(text)
     if found is None:
-        fields.refuse("maxUnhealthy", f"is {text!r}", "write a number or a percentage, such as 40%")
-        return IntOrPercent()
+        fields.refuse(key, f"is {text!r}", "write a number or a percentage, such as 40%")
+        return None
     return IntOrPercent(int(found[1])) if found[1] else IntOrPercent(None, int(found[2]))
+
+
+def _read_rolling_update(fields: Fields) -> dict[str, IntOrPercent]:
+    """`max_surge` and `max_unavailable`, as far as they are set. Both 0 are refused, as Cluster API does: no machine could go."""
+    if fields.raw.get("rollingUpdate") is None:
+        return {}
+    given = fields.child("rollingUpdate")
+    read = {
+        name: found
+        for name, key in (("max_surge", "maxSurge"), ("max_unavailable", "maxUnavailable"))
+        if (found := _read_int_or_percent(given, key)) is not None
+    }
+    surge, unavailable = read.get("max_surge"), read.get("max_unavailable", IntOrPercent(None, 0))
+    if (
+        surge is not None
+        and not surge.percent
+        and not surge.count
+        and not unavailable.percent
+        and not unavailable.count
+    ):
+        fault = "has maxSurge 0 and maxUnavailable 0, so that no machine could ever be replaced"
+        fields.refuse("rollingUpdate", fault, "set one of them to 1 or more")
+        return {}
+    return read

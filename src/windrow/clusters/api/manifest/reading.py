@@ -163,6 +163,8 @@ def _read_cluster(
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
         keeps_volumes=annotations_of(raw).get(names.SKIP_CLEANUP) == "true",
         paused=spec.flag("paused"),
+        replaces=_read_strategy(annotations_of(raw), problems) == REPLACE,
+        canary=_read_canary(annotations_of(raw), problems),
         upgrade_strategy=read_upgrade_strategy(rke),
         update_image=annotations_of(raw).get(names.UPDATE_IMAGE, ""),
         global_config=global_config,
@@ -269,6 +271,34 @@ def _read_server_config(
         [machine_labels(name, pool) for pool in servers],
         lambda keys: find_cloud_provider(version, keys, pools),
     )
+
+
+REPLACE = "replace"
+
+
+def _read_strategy(annotations: Mapping[str, Any], problems: ProblemCollector) -> str:
+    """`replace`, or "" for the least disruptive way."""
+    value = str(annotations.get(names.STRATEGY) or "").strip().lower()
+    if value in ("", "inplace", "in-place"):
+        return ""
+    if value != REPLACE:
+        field = f"metadata.annotations[{names.STRATEGY}]"
+        fault = f"{field} is {abbreviate(value)}, which is no strategy, so machines are changed in place where they can be"
+        problems.add(field, fault, f"write {REPLACE}, or remove it", "warning")
+    return value
+
+
+def _read_canary(annotations: Mapping[str, Any], problems: ProblemCollector) -> int:
+    """0 where there is none. What cannot be read is one machine: fewer than the user meant are changed, never more."""
+    value = str(annotations.get(names.CANARY) or "").strip()
+    if value in ("", "0"):
+        return 0
+    if value.isascii() and value.isdigit() and len(value) < 6:
+        return int(value)
+    field = f"metadata.annotations[{names.CANARY}]"
+    fault = f"{field} is {abbreviate(value)}, which is no number of machines, so that one is changed"
+    problems.add(field, fault, 'write a number, such as "1"', "warning")
+    return 1
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:

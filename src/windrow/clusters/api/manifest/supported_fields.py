@@ -299,6 +299,7 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.name": _LIFE,
         f"{_POOL}.nodeStartupTimeout": "unit/clusters/test_remediation.py::"
         "test_a_newcomer_that_never_becomes_a_node_is_replaced_after_the_startup_time",
+        f"{_POOL}.rollingUpdate": "unit/clusters/test_rollout.py::test_the_budget_of_a_pool_is_kept_whatever_its_machines_are",
         f"{_POOL}.paused": "unit/clusters/test_remediation.py::test_a_paused_pool_is_left_as_it_is",
         f"{_POOL}.quantity": "stories/test_cluster_life.py::"
         "test_servers_and_workers_scale_down_one_member_after_the_other",
@@ -326,7 +327,6 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.machineConfigRef.fieldPath": _BOOKKEEPING,
         f"{_POOL}.machineConfigRef.resourceVersion": _BOOKKEEPING,
         f"{_POOL}.machineConfigRef.uid": _BOOKKEEPING,
-        f"{_POOL}.rollingUpdate": _ROLLOUTS,
         f"{_POOL}.taints[].timeAdded": _BOOKKEEPING,
         f"{_POOL}.userdata": "it is for foreign infrastructure; HarvesterConfig has userData",
         f"{_FILES}.configMap.items[].dynamic": _ROLLOUTS,

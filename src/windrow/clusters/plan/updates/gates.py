@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windrow.clusters.rollout import why_canary_holds
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 
@@ -34,6 +35,8 @@ def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[st
         return f"{machine.vm_ref} is not running"
     if machine.is_etcd and not state.is_healthy_etcd_member(machine):
         return f"its etcd member on Node {machine.node_name} does not vote"
+    if (canary := why_canary_holds(state)) or (state.cluster.canary and begun):
+        return canary or "one machine at a time while there is a canary"
     in_turn = {one.name for one in state.active if has_turn(one)} | set(begun)
     in_turn.discard(machine.name)
     return (

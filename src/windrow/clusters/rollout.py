@@ -1,0 +1,139 @@
+"""Rollout: how many machines a pool has while those that cannot be changed in place are replaced, and which may go next.
+
+One machine pool of servers after the other, then those of workers. As Cluster API's MachineDeployment: up to `maxSurge` machines more
+than the pool's quantity are created, and an outdated machine goes once no more than `maxUnavailable` of the quantity are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windrow.clusters.api.cluster import Pool
+from windrow.clusters.api.names import CANARY
+from windrow.clusters.change.fields import NOT_YET
+from windrow.clusters.change.pending import MachineChange, pending_changes
+from windrow.clusters.state import ClusterState, MachineState, once_per_state
+
+
+@once_per_state
+def list_outdated(state: ClusterState) -> Mapping[str, tuple[MachineChange, ...]]:
+    """By pool the machines that are to be replaced, in the order of their turns."""
+    found: dict[str, list[MachineChange]] = {}
+    if "replace" not in NOT_YET:
+        for one in pending_changes(state).turns:
+            if one.change == "replace":
+                found.setdefault(one.pool, []).append(one)
+    return {pool: tuple(changes) for pool, changes in found.items()}
+
+
+def is_outdated(machine: MachineState, state: ClusterState) -> bool:
+    """Whether another machine is to take its place."""
+    return any(one.machine == machine.name for one in list_outdated(state).get(machine.pool, ()))
+
+
+@once_per_state
+def find_rolling(state: ClusterState) -> Mapping[str, str]:
+    """By pool with outdated machines why none of them is replaced now; "" for the pools whose turn it is."""
+    outdated = list_outdated(state)
+    pools = [pool for pool in state.cluster.pools if pool.name in outdated]
+    held = {pool.name: _why_held(pool, state) for pool in pools}
+    servers = [pool.name for pool in pools if pool.is_server]
+    for pool in pools:
+        if servers and pool.name != servers[0]:
+            held[pool.name] = held[pool.name] or f"the servers of pool {servers[0]} are replaced first"
+    return held
+
+
+def _why_held(pool: Pool, state: ClusterState) -> str:
+    if not state.recorded.provisioned:
+        return "the cluster is being created"
+    if state.cluster.paused:
+        return "the Cluster is paused"
+    if pool.paused:
+        return f"machine pool {pool.name} is paused"
+    if not state.guest.is_reachable:
+        return "the guest API server does not answer"
+    if canary := why_canary_holds(state):
+        return canary
+    if busy := sorted(machine.name for machine in state.active if machine.record.update is not None):
+        return f"Machine {busy[0]} has its turn"
+    return ""
+
+
+def _count_changed(state: ClusterState) -> int:
+    """Of the pools with machines that have a turn yet, those that are as their Cluster asks, or are about to be."""
+    turns = {one.machine for one in pending_changes(state).turns}
+    pools = {machine.pool for machine in state.active if machine.name in turns}
+    return sum(
+        1
+        for machine in state.active
+        if machine.pool in pools and (machine.name not in turns or machine.record.update is not None)
+    )
+
+
+@once_per_state
+def why_canary_holds(state: ClusterState) -> str:
+    """Why no other machine is changed, where as many as the canary has are; "" where more may be."""
+    limit = state.cluster.canary
+    if not limit or not pending_changes(state).turns or (changed := _count_changed(state)) < limit:
+        return ""
+    name = f"{state.cluster.namespace}/{state.cluster.name}"
+    are = "is" if changed == 1 else "are"
+    return f"annotation {CANARY} asks for {limit}, and {changed} {are} changed; windrow resume {name} goes on"
+
+
+def find_surge(pool: Pool, state: ClusterState) -> int:
+    """How many machines beyond its quantity the pool is to have for its rollout; 0 where there is none, or it is held."""
+    if find_rolling(state).get(pool.name, "none"):
+        return 0
+    most = min(_find_budget(pool)[0], len(list_outdated(state)[pool.name]))
+    return min(most, state.cluster.canary - _count_changed(state)) if state.cluster.canary else most
+
+
+def find_replicas(pool: Pool, state: ClusterState) -> int:
+    """How many machines the pool is to have now. A rollout that is held keeps those that it has created."""
+    if pool.name not in list_outdated(state):
+        return pool.quantity
+    active = len(state.of_pool(pool))
+    new = active - len(list_outdated(state)[pool.name])
+    kept = min(active, pool.quantity + min(_find_budget(pool)[0], new))
+    return max(pool.quantity + find_surge(pool, state), kept)
+
+
+def _find_budget(pool: Pool) -> tuple[int, int]:
+    """maxSurge and maxUnavailable of the pool as numbers. Both 0 by rounding: one may be unavailable, as Kubernetes has it."""
+    surge, unavailable = (
+        pool.max_surge.resolve_up(pool.quantity),
+        pool.max_unavailable.resolve_down(pool.quantity),
+    )
+    return (surge, unavailable) if surge or unavailable else (0, 1)
+
+
+def list_removable(
+    pool: Pool, needed: frozenset[str], state: ClusterState
+) -> tuple[tuple[MachineChange, ...], str]:
+    """The outdated machines that may go now, and what the others wait for. Those that are not Ready go first: nothing is lost
+    with them. None goes through which another machine is joining (`needed`)."""
+    by_name = state.machines_by_name
+    active = state.of_pool(pool)
+    outdated = list_outdated(state).get(pool.name, ())
+    least = pool.quantity - _find_budget(pool)[1]
+    available = sum(1 for machine in active if _is_available(machine, state))
+    idle = [one for one in outdated if not _is_available(by_name[one.machine], state)]
+    spare = max(0, available - least)
+    if len(active) <= least:
+        idle = []  # each of them may come yet, and is one of those that are asked for
+    if state.cluster.canary:  # one goes after the other, so that no more are under way than it has
+        idle, spare = idle[:1], min(spare, 1 - len(idle[:1]))
+        if any(machine.pool == pool.name for machine in state.deleting):
+            idle, spare = [], 0
+    serving = [one for one in outdated if one not in idle and one.machine not in needed]
+    removable = (*idle, *serving[:spare])
+    if len(removable) == len(outdated):
+        return removable, ""
+    what = f"{available} of {pool.quantity} machines of pool {pool.name} are Ready, and {least} must stay"
+    return removable, what
+
+
+def _is_available(machine: MachineState, state: ClusterState) -> bool:
+    return machine.is_ready and not machine.is_going_down and state.is_initialized(machine)

@@ -1,0 +1,284 @@
+"""Rollouts: which machines are replaced because the Cluster asks for others, and how many at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.clusters.builders import (
+    OPTIONS,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    held,
+    leaving,
+    look,
+    nodeless,
+    of_kind,
+    planned,
+    record_of,
+    silent,
+    some,
+    unready,
+)
+
+from windrow.clusters.api.cluster import Cluster, IntOrPercent, Pool
+from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.change.fields import OptionRules
+from windrow.clusters.change.pending import pending_changes
+from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
+from windrow.clusters.plan.planner import Plan
+from windrow.clusters.rollout import find_replicas
+from windrow.clusters.state import MachineState
+
+OTHER = {**OPTIONS, "imageName": "default/noble"}
+NONE, ONE, TWO = IntOrPercent(None, 0), IntOrPercent(None, 1), IntOrPercent(None, 2)
+SERVERS = a_pool("servers", 3, SERVER)
+
+
+def wanted(pool: Pool) -> Pool:
+    """The pool, asking for another image than its machines have."""
+    return replace(pool, options=OTHER)
+
+
+def new(name: str, pool: Pool) -> MachineState:
+    return a_machine(name, wanted(pool))
+
+
+def rolled(pool: Pool, machines: list[MachineState], *others: Any, **rest: Any) -> Plan:
+    servers = some("s", 3, SERVERS)
+    return planned(a_cluster(SERVERS, wanted(pool), **rest), [*servers, *machines])
+
+
+def deleted(plan: Plan) -> list[str]:
+    return sorted(action.subject for action in of_kind(plan, DeleteMachine))
+
+
+def test_one_machine_more_is_created_before_an_outdated_one_goes() -> None:
+    pool = a_pool("workers", 3)
+    plan = rolled(pool, some("w", 3, pool))
+    [made] = of_kind(plan, CreateMachine)
+    assert "pool workers asks for 3, and 1 more while machines of it are replaced, 3 exist" in str(made)
+    assert deleted(plan) == []
+
+
+def test_once_that_one_is_ready_the_first_outdated_one_goes_and_only_it() -> None:
+    pool = a_pool("workers", 3)
+    plan = rolled(pool, [*some("w", 3, pool), new("w4", pool)])
+    assert len(deleted(plan)) == 1
+    assert not of_kind(plan, CreateMachine)
+    [reason] = [str(action) for action in of_kind(plan, DeleteMachine)]
+    assert "it is replaced, since HarvesterConfig nc-workers: imageName changed" in reason
+
+
+@pytest.mark.parametrize("spoil", [unready, nodeless])
+def test_a_new_machine_that_does_not_become_ready_stops_the_rollout(spoil: Any) -> None:
+    pool = a_pool("workers", 3)
+    plan = rolled(pool, [*some("w", 3, pool), spoil(new("w4", pool))])
+    assert deleted(plan) == []
+    assert not of_kind(plan, CreateMachine)
+    assert "3 of 3 machines of pool workers are Ready, and 3 must stay" in [one.what for one in plan.waits]
+
+
+def test_an_outdated_machine_that_is_not_ready_goes_before_those_that_serve() -> None:
+    pool = a_pool("workers", 3)
+    old = some("w", 3, pool)
+    plan = rolled(pool, [old[0], old[1], unready(old[2]), nodeless(new("w4", pool))])
+    assert deleted(plan) == ["w3"]
+
+
+def test_without_surge_as_many_go_first_as_may_be_unavailable() -> None:
+    pool = a_pool("workers", 3, max_surge=NONE, max_unavailable=TWO)
+    plan = rolled(pool, some("w", 3, pool))
+    assert len(deleted(plan)) == 2
+    assert not of_kind(plan, CreateMachine)
+    after = [leaving(a_machine("w1", pool)), leaving(a_machine("w2", pool)), a_machine("w3", pool)]
+    assert deleted(rolled(pool, after)) == []
+
+
+def test_more_surge_than_outdated_machines_creates_no_more_than_those() -> None:
+    pool = a_pool("workers", 3, max_surge=IntOrPercent(100))
+    plan = rolled(pool, [new("w1", pool), new("w2", pool), a_machine("w3", pool)])
+    assert len(of_kind(plan, CreateMachine)) == 1
+
+
+def test_servers_are_replaced_before_workers() -> None:
+    workers = a_pool("workers", 2)
+    plan = planned(
+        a_cluster(wanted(SERVERS), wanted(workers)), [*some("s", 3, SERVERS), *some("w", 2, workers)]
+    )
+    assert [made.pool for made in of_kind(plan, CreateMachine)] == ["servers"]
+
+
+def test_pools_of_workers_are_replaced_side_by_side() -> None:
+    pools = a_pool("a", 1), a_pool("b", 1)
+    machines = [*some("s", 3, SERVERS), a_machine("a1", pools[0]), a_machine("b1", pools[1])]
+    plan = planned(a_cluster(SERVERS, *map(wanted, pools)), machines)
+    assert sorted(made.pool for made in of_kind(plan, CreateMachine)) == ["a", "b"]
+
+
+def test_of_three_servers_one_goes_at_a_time_and_none_while_a_member_is_unhealthy() -> None:
+    old = some("s", 3, SERVERS)
+    plan = planned(a_cluster(wanted(SERVERS)), [*old, new("s4", SERVERS)])
+    assert len(deleted(plan)) == 1
+    two = replace(SERVERS, max_surge=TWO)
+    sick = planned(a_cluster(wanted(two)), [*old, new("s4", two), unready(new("s5", two))])
+    assert len(deleted(sick)) <= 1
+    both = planned(a_cluster(wanted(two)), [*old, new("s4", two), new("s5", two)])
+    assert len(deleted(both)) == 1
+    assert any("at a time" in because for because in held(both).values())
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"paused": True},
+        {"canary": 1},
+    ],
+)
+def test_a_rollout_that_is_held_creates_nothing_deletes_nothing_and_keeps_what_it_has_created(
+    rest: dict[str, Any],
+) -> None:
+    pool = a_pool("workers", 3)
+    plan = rolled(pool, [*some("w", 3, pool), new("w4", pool)], **rest)
+    assert deleted(plan) == []
+    assert not of_kind(plan, CreateMachine)
+
+
+def test_a_paused_cluster_is_scaled_all_the_same() -> None:
+    had = a_pool("workers", 3)
+    plan = rolled(replace(had, quantity=2), some("w", 3, had), paused=True)
+    assert len(deleted(plan)) == 1
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_no_more_are_replaced_than_the_canary_has(limit: int) -> None:
+    pool = a_pool("workers", 4, max_surge=TWO)
+    plan = rolled(pool, some("w", 4, pool), canary=limit)
+    assert len(of_kind(plan, CreateMachine)) == limit
+    apart = a_pool("workers", 4, max_surge=NONE, max_unavailable=TWO)
+    assert len(deleted(rolled(apart, some("w", 4, apart), canary=limit))) == 1
+
+
+def test_while_one_of_a_canary_is_deleted_no_other_goes() -> None:
+    pool = a_pool("workers", 4, max_surge=NONE, max_unavailable=TWO)
+    old = some("w", 4, pool)
+    assert deleted(rolled(pool, [leaving(old[0]), *old[1:]], canary=1)) == []
+
+
+def test_an_unreachable_guest_holds_the_rollout() -> None:
+    pool = a_pool("workers", 3)
+    plan = planned(
+        a_cluster(SERVERS, wanted(pool)), [*some("s", 3, SERVERS), *some("w", 3, pool)], guest=silent()
+    )
+    assert not of_kind(plan, CreateMachine, DeleteMachine)
+
+
+def test_a_cluster_that_is_being_created_rolls_nothing() -> None:
+    pool = a_pool("workers", 3)
+    cluster = a_cluster(SERVERS, wanted(pool))
+    young = replace(cluster, recorded=replace(cluster.recorded, provisioned=False))
+    assert not of_kind(planned(young, [*some("s", 3, SERVERS), *some("w", 3, pool)]), CreateMachine)
+
+
+def test_when_the_old_options_are_asked_for_again_the_new_machine_goes() -> None:
+    pool = a_pool("workers", 3)
+    machines = [*some("s", 3, SERVERS), *some("w", 3, pool), new("w4", pool)]
+    assert deleted(planned(a_cluster(SERVERS, pool), machines)) == ["w4"]
+
+
+def test_a_server_through_which_a_machine_is_joining_is_not_the_one_to_go() -> None:
+    pool = replace(SERVERS, max_surge=TWO)
+    joining = record_of(nodeless(new("s5", pool)), join_server="https://10.0.0.3:9345")
+    machines = [*some("s", 3, pool), new("s4", pool), joining]
+    assert "s3" not in deleted(planned(a_cluster(wanted(pool)), machines))
+
+
+def test_what_can_be_changed_in_place_replaces_no_machine() -> None:
+    pool = a_pool("workers", 3)
+    larger = replace(pool, options={**OPTIONS, "labels": "x"})
+    assert find_replicas(larger, look(a_cluster(SERVERS, pool), some("w", 3, pool))) == 3
+
+
+def test_a_cluster_that_replaces_its_machines_restarts_none() -> None:
+    """But for another version: a new machine is made with the one that the cluster runs."""
+    pool = a_pool("workers", 2, options={"cpuCount": "2", "vmNamespace": "default"})
+    larger = replace(pool, options={**(pool.options or {}), "cpuCount": "8"})
+    machines = [*some("s", 3, SERVERS), *some("w", 2, pool)]
+    rules = OptionRules({"cpuCount": "restart"})
+    by_default = pending_changes(look(a_cluster(SERVERS, larger), machines, option_rules=rules))
+    assert {one.change for one in by_default.turns} == {"VM restart"}
+    replacing = a_cluster(SERVERS, larger, replaces=True, version_wish="v1.35.2+rke2r1")
+    changed = pending_changes(look(replacing, machines, option_rules=rules))
+    assert {one.pool: one.change for one in changed.turns} == {
+        "servers": "service restart",
+        "workers": "replace",
+    }
+
+
+def a_raw(**annotations: str) -> dict[str, Any]:
+    metadata = {"name": "prod", "namespace": "ns", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"rkeConfig": {"machinePools": []}}}
+
+
+def read(**annotations: str) -> tuple[Cluster, list[str]]:
+    found = read_cluster(a_raw(**{f"windrow.io/{name}": value for name, value in annotations.items()}), ())
+    return found.cluster, [str(problem) for problem in found.problems]
+
+
+@pytest.mark.parametrize(
+    ("value", "canary", "told"),
+    [("1", 1, False), ("0", 0, False), ("", 0, False), ("25", 25, False), ("one", 1, True), ("-1", 1, True)],
+)
+def test_a_canary_that_cannot_be_read_is_one_machine_and_told(value: str, canary: int, told: bool) -> None:
+    cluster, problems = read(canary=value)
+    assert cluster.canary == canary
+    assert any("canary" in problem for problem in problems) is told
+
+
+@pytest.mark.parametrize(
+    ("value", "replaces", "told"),
+    [("replace", True, False), ("Replace", True, False), ("", False, False), ("recreate", False, True)],
+)
+def test_the_strategy_is_to_replace_or_the_least_disruptive_one(
+    value: str, replaces: bool, told: bool
+) -> None:
+    cluster, problems = read(strategy=value)
+    assert cluster.replaces is replaces
+    assert any("strategy" in problem for problem in problems) is told
+
+
+@given(
+    quantity=st.integers(1, 6),
+    surge=st.integers(0, 4),
+    unavailable=st.integers(0, 4),
+    old=st.integers(0, 6),
+    fresh=st.integers(0, 6),
+    sick=st.sets(st.integers(0, 11)),
+)
+def test_the_budget_of_a_pool_is_kept_whatever_its_machines_are(
+    quantity: int, surge: int, unavailable: int, old: int, fresh: int, sick: set[int]
+) -> None:
+    """Of those that are Ready no more go than leave quantity less maxUnavailable; and never more exist than quantity and maxSurge."""
+    if not surge and not unavailable:
+        surge = 1
+    pool = a_pool(
+        "workers",
+        quantity,
+        max_surge=IntOrPercent(None, surge),
+        max_unavailable=IntOrPercent(None, unavailable),
+    )
+    machines = [a_machine(f"w{n}", pool) for n in range(old)] + [
+        new(f"w{n}", pool) for n in range(old, old + fresh)
+    ]
+    machines = [unready(one) if place in sick else one for place, one in enumerate(machines)]
+    plan = rolled(pool, machines)
+    gone = set(deleted(plan))
+    ready = {one.name for one in machines if one.is_ready}
+    if len(machines) <= quantity + surge:
+        assert len(ready - gone) >= min(len(ready), quantity - unavailable)
+    assert len(machines) + len(of_kind(plan, CreateMachine)) <= max(len(machines), quantity + surge)
