@@ -41,6 +41,7 @@ from windrow.clusters.bootstrap_data import (
     sample_machine_spec,
 )
 from windrow.clusters.bootstrap_secrets import check_secrets
+from windrow.clusters.change.rollout import find_replicas
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import key_of_balancers, read_balancer
 from windrow.clusters.observed_addresses import AddressObserver
@@ -67,7 +68,6 @@ from windrow.clusters.orphans import (
 from windrow.clusters.plan import endpoint_balancers
 from windrow.clusters.plan.volumes.fencing import is_shutdown_suspected
 from windrow.clusters.plan.volumes.reclaim import must_ask
-from windrow.clusters.rollout import find_replicas
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
 from windrow.clusters.sources.addresses import AddressBook
 from windrow.clusters.sources.credentials import CredentialProber

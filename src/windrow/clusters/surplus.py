@@ -9,7 +9,7 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from enum import IntEnum
 
-from windrow.clusters.rollout import is_outdated
+from windrow.clusters.change.rollout import is_outdated
 from windrow.clusters.state import ClusterState, MachineState
 
 

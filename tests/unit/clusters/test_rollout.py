@@ -30,10 +30,11 @@ from windrow.clusters.api.cluster import Cluster, IntOrPercent, Pool
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.change.pending import pending_changes
+from windrow.clusters.change.rollout import find_replicas
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.rollout import find_replicas
 from windrow.clusters.state import MachineState
+from windrow.nodedriver.vm.changes import find_changes
 
 OTHER = {**OPTIONS, "imageName": "default/noble"}
 NONE, ONE, TWO = IntOrPercent(None, 0), IntOrPercent(None, 1), IntOrPercent(None, 2)
@@ -209,7 +210,7 @@ def test_a_cluster_that_replaces_its_machines_restarts_none() -> None:
     pool = a_pool("workers", 2, options={"cpuCount": "2", "vmNamespace": "default"})
     larger = replace(pool, options={**(pool.options or {}), "cpuCount": "8"})
     machines = [*some("s", 3, SERVERS), *some("w", 2, pool)]
-    rules = OptionRules({"cpuCount": "restart"})
+    rules = OptionRules(frozenset({"cpuCount"}), find_changes)
     by_default = pending_changes(look(a_cluster(SERVERS, larger), machines, option_rules=rules))
     assert {one.change for one in by_default.turns} == {"VM restart"}
     replacing = a_cluster(SERVERS, larger, replaces=True, version_wish="v1.35.2+rke2r1")

@@ -15,7 +15,7 @@ from windrow.bootstrap import Distribution
 from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.clusters.bootstrap_data import find_distribution, find_layout
-from windrow.clusters.rollout import find_replicas
+from windrow.clusters.change.rollout import find_replicas
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
 from windrow.clusters.surplus import choose_machines_to_delete
 

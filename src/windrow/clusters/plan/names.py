@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from windrow.clusters.api.status import ReservedName
 from windrow.clusters.change.revisions import is_recorded
+from windrow.clusters.change.rollout import find_replicas
 from windrow.clusters.plan.actions import Action, CreateMachine, ReserveMachineNames
-from windrow.clusters.rollout import find_replicas
 from windrow.clusters.state import ClusterState
 
 MAX_RESERVED = 64  # at a time

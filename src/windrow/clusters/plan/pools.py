@@ -11,6 +11,13 @@ machines is not as the spec asks is found by `clusters.change`.
 from __future__ import annotations
 
 from windrow.clusters.api.cluster import Pool
+from windrow.clusters.change.rollout import (
+    find_replicas,
+    find_rolling,
+    find_surge,
+    list_outdated,
+    list_removable,
+)
 from windrow.clusters.plan.actions import (
     AdoptVM,
     DeleteMachine,
@@ -26,7 +33,6 @@ from windrow.clusters.plan.endpoint import (
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.plan.updates.gates import has_turn
-from windrow.clusters.rollout import find_replicas, find_rolling, find_surge, list_outdated, list_removable
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.surplus import Progress, choose_machines_to_delete, find_progress
 

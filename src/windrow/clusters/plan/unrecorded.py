@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import is_name_in_pool
+from windrow.clusters.change.rollout import find_replicas
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.endpoint import find_join_server_of_adopted
-from windrow.clusters.rollout import find_replicas
 from windrow.clusters.state import ClusterState
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.machines.port import HARVESTER

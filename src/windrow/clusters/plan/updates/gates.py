@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windrow.clusters.rollout import why_canary_holds
+from windrow.clusters.change.rollout import why_canary_holds
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 
