@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from typing import Any, Protocol
 
 from windrow.client.client import Client
@@ -159,7 +160,7 @@ class VmQueue:
             added = await self._add_to_known(changes, vm)
         if added is not None:
             return added
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in count(1):
             with requesting(f"change the volumes of {ref}"):
                 raw = await self._client.find(ref)
                 if raw is None:
@@ -186,7 +187,7 @@ class VmQueue:
                             "repeat the same call",
                         ) from error
             await sleep(self._clock, BACKOFF * attempt * self._rng.uniform(1.0, 2.0))
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("it is counted without an end")
 
     async def _add_to_known(self, changes: Sequence[DiskChange], vm: str) -> ChangedVm | None:
         """Add to the VM without reading it; None where it has to be read, since too little is known, or it has changed."""

@@ -20,6 +20,7 @@ from windrow.csi.harvester.vm_queue import ATTEMPTS, Additions, ChangedVm, PlugV
 from windrow.csi.volumes import NodeNotFound, Unfinished
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid, KubeError, NotFound, OutcomeUnknown
+from windrow.kubernetes.objects import resource_version_of
 from windrow.kubernetes.requests import Reply, Request
 
 
@@ -139,6 +140,22 @@ def test_a_vm_that_is_not_there_has_no_disks_to_give_up_and_takes_none():
     (found,) = change(plug, attach("a"), vm="none")
     assert type(found) is NodeNotFound
     assert plug.taken == []
+
+
+def test_where_a_request_is_answered_without_the_vm_it_is_read_again_and_nothing_waits_on():
+    async def made() -> None:
+        async with volumes_rig() as rig:
+            queue = queue_of(rig, Plug())
+            first, second = await asyncio.gather(
+                *(queue.change("node-1", attach(volume)) for volume in ("a", "b"))
+            )
+            raw = await rig.line.get(VM.ref("node-1", "default"))
+
+            assert first == ChangedVm(resource_version_of(raw), frozenset({"a", "b"}))
+            assert second == first
+            assert (dict(queue._waiting), dict(queue._turns)) == ({}, {})
+
+    run_driven(made())
 
 
 class Known:

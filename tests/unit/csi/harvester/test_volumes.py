@@ -14,14 +14,23 @@ from tests.stories.harvester_rig import vm_ref
 from tests.support.clock import run_driven
 
 from windrow.core.clock import sleep
+from windrow.core.formats.json import loads
 from windrow.csi import names
 from windrow.csi.errors import FailedPrecondition
 from windrow.csi.harvester.disks import Disk, DiskChange, InstanceDisks, VmDisks, plan_patch
 from windrow.csi.sizes import SizeRange
-from windrow.csi.volumes import Unfinished, UnknownParameter, VolumeInUse, VolumeNotFound, VolumeRequest
+from windrow.csi.volumes import (
+    SnapshotSource,
+    Unfinished,
+    UnknownParameter,
+    VolumeInUse,
+    VolumeNotFound,
+    VolumeRequest,
+)
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays
-from windrow.harvester.resources import VM, VMI
+from windrow.harvester.resources import VM, VMI, VOLUME_SNAPSHOT
+from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import PVC
 
@@ -376,3 +385,52 @@ def test_an_attachment_to_a_vm_that_is_being_deleted_is_unfinished():
             await attaching
 
     live(story, delays=Delays(hotplug_attach=60))
+
+
+def test_a_claim_is_deleted_with_the_uid_that_it_was_read_with():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        uid = (await claim_of(rig))["metadata"]["uid"]
+        rig.requests.clear()
+        await rig.volumes.delete(ONE)
+
+        (request,) = [one for one in rig.requests if one.method == "DELETE"]
+        assert loads(request.body or b"")["preconditions"] == {"uid": uid}
+
+    live(story)
+
+
+def test_a_volume_of_the_size_that_is_wanted_is_read_once():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        await sleep(rig.harvester.clock.base, timedelta(seconds=30))
+        rig.requests.clear()
+        found = await rig.volumes.ensure_expanded(ONE, SizeRange(GIB))
+
+        assert found.size == GIB
+        assert rig.calls() == [f"GET persistentvolumeclaims/{ONE}"]
+
+    live(story)
+
+
+def test_a_snapshot_that_is_not_ready_is_restored_by_a_later_call():
+    async def story(rig: VolumesRig) -> None:
+        await volume_of(rig)
+        await sleep(rig.harvester.clock.base, timedelta(seconds=30))
+        labels = {
+            "harvesterhci.io/snapHostSC": "harvester-longhorn",
+            "harvesterhci.io/snapHostVolumeMode": "Block",
+        }
+        spec = {
+            "volumeSnapshotClassName": "longhorn-snapshot",
+            "source": {"persistentVolumeClaimName": ONE},
+        }
+        made = new_object(VOLUME_SNAPSHOT, "snap-1", "default", labels=labels, spec=spec)
+        await rig.line.create(VOLUME_SNAPSHOT, made)
+
+        with pytest.raises(Unfinished, match="VolumeSnapshot snap-1 on Harvester is not ready"):
+            await volume_of(rig, "copy", source=SnapshotSource("snap-1"))
+        await sleep(rig.harvester.clock.base, timedelta(seconds=60))
+        await volume_of(rig, "copy", source=SnapshotSource("snap-1"))
+
+    live(story)
