@@ -471,3 +471,12 @@ def _ip_pool() -> Raw:
             lastAllocated=TEXT,
         ),
     )
+
+
+def upgrade() -> Raw:
+    """Not among `crds`, whose uids are drawn with the rest."""
+    return definition(
+        kinds.UPGRADE,
+        spec=open_record(version=TEXT, image=TEXT, logEnabled=TRUTH),
+        status=open_record(conditions=WRANGLER_CONDITIONS),
+    )

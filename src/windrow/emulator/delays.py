@@ -68,6 +68,10 @@ class Delays:
         20.0, "4 GiB over 10 Gbit/s with dirty pages, plus the target pod; our estimate"
     )
 
+    host_upgrade: float = _delay(
+        300.0, "an empty host gets Harvester's next release and restarts: minutes; our estimate"
+    )
+
     balancer_controller: float = _delay(
         0.02, "from a new load balancer to the controller's finalizer on it; our estimate within 02 §9.3"
     )

@@ -42,6 +42,7 @@ from windrow.emulator.host.persistent_volumes import LONGHORN_NAMESPACE, Persist
 from windrow.emulator.host.remote_backups import RemoteBackupController, RemoteRestoreController
 from windrow.emulator.host.shared_volumes import SERVICE_OF, FileSystemController, is_shared
 from windrow.emulator.host.snapshots import SnapshotController
+from windrow.emulator.host.upgrades import UpgradeController
 from windrow.emulator.host.volumes import ClaimController
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.controller import Controller, Reconcile
@@ -130,6 +131,7 @@ class Harvester:
         self.api.root_ca = self.credentials.server_ca.certificate
         for raw in definitions.crds():
             self.api.install_crd(raw)
+        self.api.install_crd(definitions.upgrade(), Rng("upgrades"))
         self.handler = FaultInjector(self.api, self.faults, self.clock, rng)
         self.network.listen(vip, PORT, self.handler)
         self._client = AdminClient(self.api.local(*AGENT))
@@ -374,6 +376,7 @@ class Harvester:
             "key_pairs": KeyPairController(client, clock.base).reconcile,
             "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,
             "maintenance": self.maintenance.reconcile,
+            "upgrades": UpgradeController(client, self.listers, clock, delays, self.log.append).reconcile,
             "networks": NetworkController(client, self.listers).reconcile,
             "quotas": QuotaController(client, self.listers, clock).reconcile,
         }
@@ -441,6 +444,8 @@ class Harvester:
             for key, node in self.listers.nodes.items():
                 if concerns(node):
                     made["maintenance"].add(key)
+            for key in self.listers.upgrades:
+                made["upgrades"].add(key)
             for key in self._informers["migrations"]:
                 migrations.add(key)
             now = frozenset(claims_in_use(vmi))

@@ -24,6 +24,7 @@ VMI_SUBRESOURCES = ApiResource(
 IMAGE = ApiResource("harvesterhci.io", "v1beta1", "VirtualMachineImage", "virtualmachineimages")
 KEY_PAIR = ApiResource("harvesterhci.io", "v1beta1", "KeyPair", "keypairs")
 SETTING = ApiResource("harvesterhci.io", "v1beta1", "Setting", "settings", namespaced=False)
+UPGRADE = ApiResource("harvesterhci.io", "v1beta1", "Upgrade", "upgrades")
 SNAPSHOT_QUOTA = ApiResource("harvesterhci.io", "v1beta1", "ResourceQuota", "resourcequotas")
 TEMPLATE = ApiResource("harvesterhci.io", "v1beta1", "VirtualMachineTemplate", "virtualmachinetemplates")
 TEMPLATE_VERSION = ApiResource(

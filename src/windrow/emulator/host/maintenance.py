@@ -62,7 +62,7 @@ def plan_drain(
     if not here:
         return Drain(is_done=True)
     is_forced = names.DRAIN_FORCED in annotations_of(node)
-    stuck = {key_of(one): why for one in here if (why := _why_stuck(one))}
+    stuck = {key_of(one): why for one in here if (why := why_stuck(one))}
     if stuck and not is_forced:
         listed = "; ".join(f"{'/'.join(key)} cannot be migrated due to {why}" for key, why in stuck.items())
         return Refuse(
@@ -103,7 +103,8 @@ def _find_control_plane_obstacle(node: Raw, nodes: Iterable[Raw]) -> str:
     return ""
 
 
-def _why_stuck(vmi: Raw) -> str:
+def why_stuck(vmi: Raw) -> str:
+    """The reason why the instance cannot migrate, "" where it can."""
     found = find_condition(nested(vmi, "status", "conditions"), "LiveMigratable")
     return found.reason if found is not None and found.status == "False" else ""
 
@@ -154,7 +155,7 @@ class MaintenanceController:
             vm = kinds.VM.ref(name, namespace)
             await self._client.mutate(vm, lambda raw: annotate(raw, {names.MAINTAIN_HOST: host}))
         for namespace, name in step.stop:
-            await self._client.mutate(kinds.VM.ref(name, namespace), _halt)
+            await self._client.mutate(kinds.VM.ref(name, namespace), halt)
         for namespace, name in step.migrate:
             raw = new_object(kinds.MIGRATION, "", namespace, spec={"vmiName": name})
             raw["metadata"] = {"generateName": "kubevirt-evacuation-", "namespace": namespace}
@@ -174,7 +175,8 @@ class MaintenanceController:
         await self._client.mutate(NODE.ref(host), lambda raw: annotate(raw, wanted))
 
 
-def _halt(raw: Raw) -> None:
+def halt(raw: Raw) -> None:
+    """Shut the VM down, and leave it off."""
     raw["spec"].pop("running", None)
     raw["spec"]["runStrategy"] = "Halted"
 

@@ -48,6 +48,7 @@ class Listers:
     remote_backups: Objects = field(default_factory=dict)
     remote_restores: Objects = field(default_factory=dict)
     file_systems: Objects = field(default_factory=dict)
+    upgrades: Objects = field(default_factory=dict)
     vms_by_claim: Index = field(default_factory=dict)
     vms_by_mac: Index = field(default_factory=dict)
     vmis_by_claim: Index = field(default_factory=dict)
@@ -129,11 +130,12 @@ WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("volumes", kinds.PV),
     ("attachments", VOLUME_ATTACHMENT),
 )
-# The same, of what is backed up: their watches last as long as the others', without a draw.
+# The same, of what is backed up, and of upgrades: their watches last as long as the others', without a draw.
 BACKUP_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("snapshots", kinds.SNAPSHOT),
     ("snapshot_classes", kinds.SNAPSHOT_CLASS),
     ("remote_backups", kinds.REMOTE_BACKUP),
     ("remote_restores", kinds.REMOTE_RESTORE),
     ("file_systems", kinds.NETWORK_FILE_SYSTEM),
+    ("upgrades", kinds.UPGRADE),
 )
