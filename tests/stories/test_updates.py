@@ -15,12 +15,13 @@ from tests.support.clock import run_driven
 
 from windrow.bootstrap.charts import HELM_CHART_CONFIG
 from windrow.clusters.api.kinds import MACHINE
-from windrow.clusters.api.names import RETRY_UPDATE, UPDATE_IMAGE
+from windrow.clusters.api.names import APPLIED_REVISION, RETRY_UPDATE, UPDATE_IMAGE
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested
-from windrow.kubernetes.resources import CONFIG_MAP, NODE
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
+from windrow.kubernetes.resources import CONFIG_MAP, DEPLOYMENT, NODE, ApiResource
 
 NEXT = "v1.35.4+rke2r1"
+BUDGET = ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 DRAINED = {"controlPlaneDrainOptions": {"enabled": True}, "workerDrainOptions": {"enabled": True}}
 
 
@@ -246,3 +247,94 @@ def test_an_image_out_of_reach_and_pods_that_do_not_leave_stop_the_turn_and_noth
             assert await kubelets(it) == {NEXT}
 
     run_driven(story())
+
+
+@pytest.mark.long
+def test_a_version_that_does_not_exist_stops_at_the_first_machine_and_one_that_does_mends_it() -> None:
+    async def story() -> Transcript:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+            await it.stage.wait_for_settled()
+            it.transcript.restart()
+            await set_version(it, "v1.35.25+rke2r1")
+            await until(it.stage, "its update to be mended")
+            assert await kubelets(it) == {"v1.34.7+rke2r1"}
+            await set_version(it, NEXT)
+            await until_version(it, NEXT)
+            assert await kubelets(it) == {NEXT}
+            return it.transcript
+
+    check_story("upgrade-to-no-release", story)
+
+
+async def until_turn_of(story: Story, pool: str, step: str) -> None:
+    """Return once a machine of the pool is at that step of its turn."""
+    end = story.sim.clock.now() + timedelta(hours=1)
+    while True:
+        found = await machines_of(story.sim, story.ref, pool)
+        if any(nested(raw, "status", "update", "step") == step for raw in found):
+            return
+        assert story.sim.clock.now() < end
+        await story.sim.advance(seconds=0.5)
+
+
+async def set_kubelet_args(story: Story, *arguments: str) -> None:
+    config = {"cni": "calico", "cloud-provider-name": "harvester", "kubelet-arg": list(arguments) or None}
+    change = {"spec": {"rkeConfig": {"machineGlobalConfig": config}}}
+    await story.sim.management_client.patch(story.ref, change)
+
+
+@pytest.mark.long
+def test_an_edit_in_the_middle_is_what_all_machines_end_with_and_so_is_the_way_back() -> None:
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
+            await it.stage.wait_for_settled()
+            await set_version(it, NEXT)
+            await until_turn_of(it, "workers", "Apply")
+            await set_version(it, "v1.35.5+rke2r1")
+            await until_version(it, "v1.35.5+rke2r1")
+            assert await kubelets(it) == {"v1.35.5+rke2r1"}
+            await set_kubelet_args(it, "max-pods=99")
+            await until_turn_of(it, "workers", "Apply")
+            await set_kubelet_args(it)
+            await until_up_to_date(it)
+            for node in await it.stage.list_nodes():
+                assert "max-pods=99" not in annotations_of(node)["rke2.io/node-args"]
+            machines = await machines_of(it.sim, it.ref)
+            revisions = {annotations_of(node)[APPLIED_REVISION] for node in await it.stage.list_nodes()}
+            assert revisions == {raw["spec"]["configHash"] for raw in machines}
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_a_pod_that_its_budget_never_lets_go_stops_the_turn_and_its_node_takes_workloads_again() -> None:
+    async def story() -> Transcript:
+        pools = a_pool("servers", 1, SERVERS), a_pool("workers", 2)
+        drained = {"workerDrainOptions": {"enabled": True, "timeout": 120}}
+        config = {"cni": "calico", "cloud-provider-name": "harvester"}
+        rke = an_rke_config(*pools, config=config, upgradeStrategy=drained)
+        async with a_story(*pools, rkeConfig=rke) as it:
+            await it.stage.wait_for_settled()
+            it.transcript.restart()
+            guest = await it.stage.guest_client()
+            labels = {"app": "shop"}
+            pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "shop:1"}]}}
+            spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": pod}
+            await guest.create(DEPLOYMENT, new_object(DEPLOYMENT, "shop", "default", spec=spec))
+            budget = {"minAvailable": 2, "selector": {"matchLabels": labels}}
+            await guest.create(BUDGET, new_object(BUDGET, "shop", "default", spec=budget))
+            it.transcript.say("two pods run, and their PodDisruptionBudget wants two")
+            await it.sim.advance(seconds=60)
+            await set_version(it, NEXT)
+            await until(it.stage, "its update to be mended")
+            assert not any(nested(node, "spec", "unschedulable") for node in await it.stage.list_nodes())
+            it.transcript.say("the budget is deleted, and a user has it tried again")
+            await guest.delete(BUDGET.ref("shop", "default"))
+            (failed,) = [raw for raw in await machines_of(it.sim, it.ref) if nested(raw, "status", "update")]
+            ref = MACHINE.ref(name_of(failed), it.ref.namespace)
+            await it.sim.management_client.patch(ref, {"metadata": {"annotations": {RETRY_UPDATE: ""}}})
+            await until_version(it, NEXT)
+            assert await kubelets(it) == {NEXT}
+            return it.transcript
+
+    check_story("upgrade-held-by-a-budget", story)

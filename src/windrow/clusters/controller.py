@@ -32,7 +32,7 @@ from windrow.clusters.execute.operations import OperationActions
 from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.orphans import MachineClaim, OrphanVm, ReportingVm
-from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, Wait
+from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, EvictPods, Wait
 from windrow.clusters.plan.addresses import may_await_address
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
@@ -466,7 +466,7 @@ class ClusterController:
             failures = self._failures[state.cluster.uid] = await self._executor.execute(plan, state)
             if failures:
                 self._probe_credentials(state)
-            if plan.actions and not failures and not _only_waits_for_token(plan):
+            if plan.actions and not failures and not _only_waits(plan):
                 await self._write_learned(state)
                 return Changed(
                     f"{len(plan.actions)} actions"
@@ -663,9 +663,11 @@ def _without_deleted(state: ClusterState, plan: Plan, failures: Mapping[str, Act
     return replace(state, machines=machines)
 
 
-def _only_waits_for_token(plan: Plan) -> bool:
-    """Whether all that was done is to ask for a token that is not issued yet."""
-    return all(isinstance(action, CreateServiceAccount) for action in plan.actions) and bool(plan.waits)
+def _only_waits(plan: Plan) -> bool:
+    """Whether all that was done is to ask again for what is waited for: a token that is not issued yet, or the eviction of pods,
+    which their PodDisruptionBudgets may refuse for ever. The status says so, and when it is asked for again."""
+    asked = all(isinstance(action, CreateServiceAccount | EvictPods) for action in plan.actions)
+    return asked and any(wait.until is not None for wait in plan.waits)
 
 
 def _status_patch(before: Any, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import (
     RECHECK_INTERVAL,
     ClusterController,
-    _only_waits_for_token,
+    _only_waits,
     _outcome,
     _status_patch,
     _stopped_urls,
@@ -51,6 +51,7 @@ from windrow.clusters.plan.actions import (
     CreateServiceAccount,
     DeleteMachine,
     Disruption,
+    EvictPods,
     HeldDisruption,
     Wait,
 )
@@ -381,6 +382,7 @@ def test_a_machine_that_was_just_deleted_counts_as_deleted_and_one_whose_deletio
 
 
 ASK = CreateServiceAccount("the guest needs one")
+EVICT = EvictPods("the Node is drained", "w1", (("shop", "cart-0"),))
 
 
 @pytest.mark.parametrize(
@@ -389,12 +391,15 @@ ASK = CreateServiceAccount("the guest needs one")
         ((ASK,), (UNTIL_TOKEN,), True),
         ((ASK,), (), False),
         ((ASK, DeleteMachine("it is lost", "s1")), (UNTIL_TOKEN,), False),
+        ((EVICT,), (UNTIL_TOKEN,), True),
+        ((EVICT,), (Wait("a pod", "it is drained"),), False),
+        ((EVICT, ASK), (UNTIL_TOKEN,), True),
     ],
 )
-def test_a_token_that_is_not_issued_yet_is_waited_for_and_not_asked_for_at_once(
+def test_a_token_that_is_not_issued_and_a_pod_that_does_not_leave_are_waited_for_and_not_asked_for_at_once(
     actions: Any, waits: Any, expected: bool
 ) -> None:
-    assert _only_waits_for_token(Plan(actions=actions, waits=waits)) is expected
+    assert _only_waits(Plan(actions=actions, waits=waits)) is expected
 
 
 # -- after a start

@@ -53,6 +53,7 @@ from windrow.clusters.plan.actions import (
     RecordUpdateStep,
     RecordVersion,
     UpdateNode,
+    Wait,
 )
 from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.plan.planner import Plan
@@ -65,6 +66,8 @@ from windrow.clusters.plan.updates.turns import (
 )
 from windrow.clusters.state import MachineState, Pod
 from windrow.clusters.updates.observed import ObservedJob
+from windrow.clusters.updates.status import is_api_away_for_update, rolling_out_condition, with_updating
+from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.machines.port import Problem
 
 OLD, NEW = "v1.35.1+rke2r1", "v1.35.4+rke2r1"
@@ -716,3 +719,108 @@ def test_no_snapshot_is_made_for_another_configuration_or_in_the_middle_of_an_up
 
     assert began(middle) == ["s2"]
     assert began(disabled) == ["s2"]
+
+
+# -- what is told, and what is put back --------------------------------------------------------------------------
+
+
+def test_a_turn_says_which_version_or_which_field_it_is_for() -> None:
+    w1 = record_of(a_machine("w1", WORKERS), config_hash="old")
+    recorded = {"spec.rkeConfig.machineGlobalConfig.kubelet-arg": ["max-pods=9"]}
+    cluster = of_revisions(WORKERS, hashes={"old": ""})
+    cluster = replace(cluster, recorded=replace(cluster.recorded, revisions={"old": recorded}))
+
+    (version,) = of_kind(plan_of(upgraded(WORKERS), [w1]), BeginUpdate)
+    (field,) = of_kind(plan_of(cluster, [w1], config_hashes={"workers": "new"}), BeginUpdate)
+
+    assert version.because == f"kubernetesVersion is {NEW}, it runs {OLD}"
+    assert field.because == "spec.rkeConfig.machineGlobalConfig.kubelet-arg changed"
+
+
+def test_etcd_only_servers_come_before_workers() -> None:
+    api, etcd = a_pool("a", 1, frozenset({Role.CONTROL_PLANE})), a_pool("e", 3, frozenset({Role.ETCD}))
+    machines = [at(a_machine("a9", api), NEW), *some("e", 3, etcd), *some("w", 3, WORKERS)]
+
+    assert began(plan_of(upgraded(etcd, api, WORKERS), machines)) == ["e1"]
+
+
+def test_a_cordoned_node_is_not_drained_where_nothing_asks_for_it() -> None:
+    machine = in_turn(W1, an_update(cordoned=True), pods=(POD,))
+
+    assert subjects(a_turn(machine), RecordUpdateStep) == ["w1"]
+
+
+def test_a_turn_that_has_written_files_and_failed_is_not_dropped_but_applies_what_was_there_before() -> None:
+    back = a_cluster(SERVERS, WORKERS)
+
+    plan = plan_of(back, [*some("s", 3, SERVERS), a_failed()])
+
+    assert not of_kind(plan, DropUpdate)
+    (again,) = of_kind(plan, BeginUpdate)
+    assert isinstance(again, BeginUpdate)
+    assert (again.machine, again.update.version) == ("w1", OLD)
+
+
+def test_a_turn_for_another_version_begins_with_that_where_nothing_was_written_yet() -> None:
+    machine = in_turn(W1, an_update(id="other", version="v1.35.2+rke2r1"))
+
+    plan = a_turn(machine)
+
+    assert not of_kind(plan, DropUpdate)
+    assert subjects(plan, BeginUpdate) == ["w1"]
+
+
+def test_a_node_that_is_ready_is_not_away_whatever_was_recorded_of_it_before() -> None:
+    recorded = (condition("Joined", "True"), condition("Ready", "False", NOON - minutes(60)))
+
+    plan = a_turn(record_of(applying(W1), conditions=recorded), now=NOON + NODE_TIMEOUT)
+
+    assert not of_kind(plan, FailUpdate)
+
+
+def updating(
+    machine: MachineState, cluster: Cluster | None = None
+) -> tuple[Condition | None, Condition | None]:
+    """The conditions Updating of the machine and RollingOut of its Cluster."""
+    state = look(cluster or upgraded(WORKERS), [machine])
+    found = with_updating([], machine, Wait("its Job", "it runs", machine.name), state)
+    return find_condition(found, "Updating"), rolling_out_condition(state, [Wait("its Job", "it runs", "w1")])
+
+
+def test_conditions_say_what_a_turn_waits_for_and_why_it_has_failed() -> None:
+    machine, cluster = updating(applying(W1))
+    assert machine is not None
+    assert cluster is not None
+    assert (machine.status, machine.reason, machine.message) == (
+        "True",
+        "Applying",
+        f"to {NEW}; waiting for its Job",
+    )
+    assert (cluster.status, cluster.message) == ("True", "w1 is being updated; waiting for its Job")
+
+    machine, cluster = updating(a_failed())
+    assert machine is not None
+    assert cluster is not None
+    assert (machine.status, machine.reason, machine.message) == (
+        "False",
+        "UpdateFailed",
+        "step Apply: no; mend it",
+    )
+    assert cluster.reason == "UpdateFailed"
+    assert cluster.message == "update of Machine w1 failed in step Apply: no; mend it"
+
+
+def test_a_machine_and_a_cluster_that_never_had_a_turn_have_no_such_condition() -> None:
+    assert updating(W1) == (None, None)
+    had = [{"type": "Updating", "status": "True", "reason": "Applying", "message": "x"}]
+    over = find_condition(with_updating(had, W1, None, look(upgraded(WORKERS), [W1])), "Updating")
+    assert over is not None
+    assert (over.status, over.reason) == ("False", "NotUpdating")
+
+
+@pytest.mark.parametrize(("machines", "away"), [(1, True), (2, False)])
+def test_the_api_is_expected_to_be_away_where_its_only_server_has_its_turn(machines: int, away: bool) -> None:
+    first, *others = some("s", machines, SERVERS)
+
+    assert is_api_away_for_update(look(upgraded(SERVERS), [applying(first), *others])) is away
+    assert not is_api_away_for_update(look(upgraded(SERVERS), [first, *others]))

@@ -55,10 +55,9 @@ class MachineUpdate:
         return self.change in (SERVICE_RESTART, LIVE)
 
 
-def update_id(change: str, version: str, config_hash: str, more: str = "") -> str:
-    """The digest of what is wanted. `more` is what of it neither the version nor the configuration has."""
-    parts = (change, version, config_hash, more) if more else (change, version, config_hash)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+def update_id(change: str, version: str, config_hash: str) -> str:
+    """The digest of what is wanted."""
+    return hashlib.sha256(f"{change}\n{version}\n{config_hash}".encode()).hexdigest()[:12]
 
 
 def job_name(machine_uid: str, id: str, attempt: int) -> str:
