@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.app.clock import SystemClock
 from windrow.app.machines import driver_for_kind as judge_by
+from windrow.app.manifest_checks.changes import assume_state
 from windrow.app.manifest_checks.unknown_fields import (
     find_mistyped_fields,
     find_unknown_fields,
     place_fields,
 )
 from windrow.app.network import HttpConnector
-from windrow.app.plan import assume_state
 from windrow.bootstrap.support_matrix.comparison import Comparison as Comparison
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client

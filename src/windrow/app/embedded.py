@@ -27,8 +27,8 @@ from windrow.apiserver.types.registry import ResourceType
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.loop import running
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend
+from windrow.app.manifest_checks.changes import OPTION_RULES
 from windrow.app.network import Connect, CountingTransport
-from windrow.app.plan import OPTION_RULES
 from windrow.app.state.backup import open_store, serve_backups
 from windrow.app.state.directory import CA_FILE, MANAGER_FILE, lock_state_dir
 from windrow.app.state.identity import load_or_create_store_uid

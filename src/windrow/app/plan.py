@@ -6,39 +6,207 @@ has recorded: Clusters, Machines and machine configs. No Harvester and no guest 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from windrow.clusters.api.cluster import Cluster
-from windrow.clusters.api.machine import Machine
-from windrow.clusters.api.version_steps import VERSION
-from windrow.clusters.bootstrap_data import find_config_hashes
-from windrow.clusters.change.fields import OptionRules
-from windrow.clusters.state import ClusterState, MachineState
-from windrow.machines.port import Problem
-from windrow.nodedriver.options import OPTIONS
-from windrow.nodedriver.vm.changes import find_changes
+from windrow.app.check import CheckResult, check_change, read_existing, read_machines
+from windrow.app.manifest_checks.changes import assume_state
+from windrow.app.manifest_checks.unknown_fields import place_fields
+from windrow.client.client import Client
+from windrow.clusters.api.kinds import CLUSTER, machine_config
+from windrow.clusters.api.machine import Machine, format_roles
+from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of
+from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.change.compare import FieldChange
+from windrow.clusters.change.fields import POOL, on_change_of_field
+from windrow.clusters.change.pending import PendingChanges, pending_changes
+from windrow.clusters.change.revisions import record_value
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
+from windrow.kubernetes.resources import ObjectRef
 
-# What the built-in node driver says of its options, as the cluster manager takes it: the two do not know each other.
-OPTION_RULES = OptionRules(frozenset(option.field for option in OPTIONS), find_changes)
+FIELD_MANAGER = "windrow-apply"
+_POOLS = POOL.removesuffix("[]")
 
 
-def assume_state(
-    cluster: Cluster, problems: Iterable[Problem], machines: Iterable[Machine], now: datetime
-) -> ClusterState:
-    """The state of a Cluster as far as the management API has it recorded, which is all that a plan of changes is made of."""
-    running, found = cluster.recorded.version, tuple(problems)
-    refused = any(one.field == VERSION and one.severity == "error" for one in found)
-    is_other = bool(running) and cluster.version != running and not refused
-    records = sorted(
-        (one for one in machines if one.cluster_uid == cluster.uid), key=lambda one: (one.created, one.name)
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """How many machines of one pool are created, or where that is below 0, deleted."""
+
+    pool: str
+    roles: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What becomes of one Cluster. `version` is the one that runs, "" before it has one; `settings` are fields of the manifest
+    that change and touch no machine that exists; `pools` those that become larger or smaller."""
+
+    namespace: str
+    name: str
+    is_new: bool
+    version: str
+    desired_version: str
+    machines: int
+    pending: PendingChanges
+    pools: tuple[PoolPlan, ...]
+    settings: tuple[FieldChange, ...] = ()
+
+    @property
+    def has_changes(self) -> bool:
+        return self.is_new or not self.pending.is_empty or bool(self.pools or self.settings)
+
+
+# -- a Cluster as it stands --------------------------------------------------------------------------------------
+
+
+async def plan_existing(raw: Raw, api: Client, now: datetime) -> ClusterPlan:
+    """What the manager is about to do with a Cluster of the management API."""
+    configs, driver_for_kind = await read_existing(api, [raw])
+    return _plan(raw, configs, driver_for_kind, await read_machines(api, [raw]), now)
+
+
+# -- a manifest --------------------------------------------------------------------------------------------------
+
+
+async def check_manifest(documents: Sequence[Raw], api: Client) -> list[CheckResult]:
+    """Every problem of the manifest, as `apply` finds them: with an error, nothing of it would be applied."""
+    return await check_change(documents, api)
+
+
+async def plan_manifest(documents: Sequence[Raw], api: Client, now: datetime) -> list[ClusterPlan]:
+    """What would become of the Clusters that `documents` have, or whose machine configs they have, were they applied: the server
+    is asked for the objects that it would make of them."""
+    applied = [await _dry_run(raw, api) for raw in documents if _is_planned(raw)]
+    clusters = [raw for raw in applied if raw["kind"] == CLUSTER.kind]
+    named = {(namespace_of(raw), name_of(raw)) for raw in clusters}
+    configs = {(kind_of(raw), namespace_of(raw), name_of(raw)): raw for raw in applied if raw not in clusters}
+    users = [raw for raw in await _list_users(configs, api) if (namespace_of(raw), name_of(raw)) not in named]
+    existing, driver_for_kind = await read_existing(api, [*clusters, *users])
+    known = {(kind_of(raw), namespace_of(raw), name_of(raw)): raw for raw in existing} | configs
+    plans = []
+    for raw in [*clusters, *users]:
+        before = await api.find(_ref(raw))
+        before = None if before is None or is_deleting(before) else before
+        machines = await read_machines(api, [before] if before else [])
+        placed = [place_fields(one) for one in known.values()]
+        plans.append(_plan(raw, placed, driver_for_kind, machines, now, before=before, is_new=before is None))
+    return plans
+
+
+def _is_planned(raw: Raw) -> bool:
+    return raw["kind"] == CLUSTER.kind or str(raw["apiVersion"]).startswith("rke-machine-config.cattle.io/")
+
+
+def _ref(raw: Raw) -> ObjectRef:
+    kind = CLUSTER if raw["kind"] == CLUSTER.kind else machine_config(str(raw["kind"]))
+    return kind.ref(name_of(raw), namespace_of(raw) or "default")
+
+
+async def _dry_run(raw: Raw, api: Client) -> Raw:
+    """The object as the server would have it; as it is written where its namespace does not exist yet."""
+    try:
+        return await api.apply(_ref(raw), raw, FIELD_MANAGER, force=True, dry_run=True)
+    except NotFound:
+        return raw
+
+
+async def _list_users(configs: Mapping[tuple[str, str, str], Raw], api: Client) -> list[Raw]:
+    """The Clusters with a pool that names one of the machine configs."""
+    namespaces = sorted({namespace for _, namespace, _ in configs})
+    found = [raw for namespace in namespaces for raw in await api.list(CLUSTER, namespace)]
+    return [raw for raw in found if not is_deleting(raw) and _names_one(raw, configs)]
+
+
+def _names_one(raw: Raw, configs: Mapping[tuple[str, str, str], Raw]) -> bool:
+    references = (nested(pool, "machineConfigRef", default={}) for pool in _pools_of(raw))
+    return any((kind_of(one), namespace_of(raw), str(one.get("name"))) in configs for one in references)
+
+
+# -- either ------------------------------------------------------------------------------------------------------
+
+
+def _plan(
+    raw: Raw,
+    configs: Sequence[Raw],
+    driver_for_kind: ResolveDriver,
+    machines: Sequence[Machine],
+    now: datetime,
+    *,
+    before: Raw | None = None,
+    is_new: bool = False,
+) -> ClusterPlan:
+    reading = read_cluster(raw, configs, driver_for_kind)
+    cluster = reading.cluster
+    state = assume_state(cluster, reading.problems, machines, now)
+    pending = pending_changes(state)
+    told = {field.path for one in pending.machines for field in one.fields}
+    settings = () if before is None else tuple(_list_settings(before, raw, told))
+    have = Counter(machine.pool for machine in state.active)
+    pools = [
+        PoolPlan(pool.name, format_roles(pool.roles), pool.quantity - have[pool.name])
+        for pool in cluster.pools
+    ]
+    pools += [
+        PoolPlan(name, "", -count) for name, count in sorted(have.items()) if cluster.find_pool(name) is None
+    ]
+    return ClusterPlan(
+        cluster.namespace,
+        cluster.name,
+        is_new,
+        cluster.recorded.version,
+        cluster.version,
+        len(state.active),
+        pending,
+        tuple(one for one in pools if one.count),
+        settings,
     )
-    return ClusterState(
-        now=now,
-        cluster=cluster,
-        problems=found,
-        machines=tuple(map(MachineState, records)),
-        config_hashes=find_config_hashes(cluster, running) if running else {},
-        wanted_hashes=find_config_hashes(cluster, cluster.version) if is_other else {},
-        option_rules=OPTION_RULES,
-    )
+
+
+def _list_settings(before: Raw, after: Raw, told: set[str]) -> Iterator[FieldChange]:
+    """The fields of the spec that differ and mean nothing for machines that exist, by path; the size of a pool is told by
+    itself, and the fields of one that is new."""
+    were, are = dict(_list_values(before)), dict(_list_values(after))
+    pools = {str(pool.get("name")) for pool in _pools_of(before)} & {
+        str(pool.get("name")) for pool in _pools_of(after)
+    }
+    for path in sorted(were.keys() | are.keys()):
+        pool = path[len(_POOLS) + 1 :].partition("]")[0] if path.startswith(f"{_POOLS}[") else None
+        if were.get(path) == are.get(path) or path in told or path.endswith("].quantity"):
+            continue
+        if pool is not None and pool not in pools:
+            continue
+        field = path if pool is None else path.replace(f"[{pool}]", "[]", 1)
+        row = on_change_of_field(field)
+        if row.change in ("none", "new machines only"):
+            old, new = (
+                None if one is None else record_value(path, one) for one in (were.get(path), are.get(path))
+            )
+            yield FieldChange(path, old, new, row.change, row.because)
+
+
+def _list_values(raw: Raw) -> Iterator[tuple[str, Any]]:
+    spec = {key: value for key, value in (raw.get("spec") or {}).items() if key != "rkeConfig"}
+    rke = dict(nested(raw, "spec", "rkeConfig", default={}))
+    rke.pop("machinePools", None)
+    yield from _split("spec", spec)
+    yield from _split("spec.rkeConfig", rke)
+    for pool in _pools_of(raw):
+        yield from _split(f"{_POOLS}[{pool.get('name')}]", pool)
+
+
+def _split(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _split(f"{path}.{key}", inner)
+    elif value not in (None, "", {}, []):
+        yield path, value
+
+
+def _pools_of(raw: Raw) -> list[Mapping[str, Any]]:
+    pools = nested(raw, "spec", "rkeConfig", "machinePools", default=[])
+    return [pool for pool in pools or () if isinstance(pool, Mapping)]

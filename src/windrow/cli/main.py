@@ -43,9 +43,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         ),
     ),
     "Clusters": (
-        Command("check", "check", "report what is wrong with a manifest; change nothing"),
-        Command("apply", "apply", "create or change the objects of a manifest"),
-        Command("import", "import_", "print a manifest without fields that Rancher's server set"),
+        Command("check", "manifests.check", "report what is wrong with a manifest; change nothing"),
+        Command("plan", "manifests.plan", "show what a manifest or a cluster changes of its machines"),
+        Command("apply", "manifests.apply", "create or change the objects of a manifest"),
+        Command("import", "manifests.import_", "print a manifest without fields that Rancher's server set"),
         Command("status", "status", "show clusters, pools, machines, and what each waits for"),
         Command("scale", "scale", "set the number of machines in a pool"),
         Command("pause", "changes.pause", "hold the changes of a cluster's machines"),

@@ -216,9 +216,12 @@ class Client:
         *,
         force: bool = False,
         strict: bool = False,
+        dry_run: bool = False,
     ) -> Raw:
-        """Server-side apply; with `strict`, unknown fields are an error instead of a warning."""
-        return await self._call_for_object(requests.apply(ref, raw, manager, force=force, strict=strict))
+        """Server-side apply; with `strict`, unknown fields are an error instead of a warning; with `dry_run`, nothing is
+        written."""
+        request = requests.apply(ref, raw, manager, force=force, strict=strict, dry_run=dry_run)
+        return await self._call_for_object(request)
 
     async def delete(
         self,

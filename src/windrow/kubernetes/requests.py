@@ -186,11 +186,19 @@ def strategic_patch(ref: ObjectRef, change: Mapping[str, Any], subresource: str 
 
 
 def apply(
-    ref: ObjectRef, raw: Mapping[str, Any], manager: str, *, force: bool = False, strict: bool = False
+    ref: ObjectRef,
+    raw: Mapping[str, Any],
+    manager: str,
+    *,
+    force: bool = False,
+    strict: bool = False,
+    dry_run: bool = False,
 ) -> Request:
-    """Server-side apply; with `strict`, unknown fields are an error (400) instead of a warning."""
+    """Server-side apply; with `strict`, unknown fields are an error (400) instead of a warning; with `dry_run`, the answer is
+    the object as it would be, and nothing is written."""
     query: tuple[tuple[str, str], ...] = (("fieldManager", manager), ("force", "true" if force else "false"))
     query += (("fieldValidation", "Strict"),) if strict else ()
+    query += (("dryRun", "All"),) if dry_run else ()
     return Request("PATCH", ref.path, query, dumps(raw), APPLY_PATCH)
 
 

@@ -20,7 +20,7 @@ from tests.unit.clusters.builders import (
     record_of,
 )
 
-from windrow.app.plan import OPTION_RULES
+from windrow.app.manifest_checks.changes import OPTION_RULES
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS

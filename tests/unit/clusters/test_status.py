@@ -28,7 +28,7 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
-from windrow.app.plan import OPTION_RULES
+from windrow.app.manifest_checks.changes import OPTION_RULES
 from windrow.clusters.api.status import GuestServiceAccount, ReservedName
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.planner import plan_cluster

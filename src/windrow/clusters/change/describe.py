@@ -7,7 +7,7 @@ Machines that change alike are one group, so that a thousand of them are as shor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ MAX_GROUPS = 20
 MAX_FIELDS = 10  # of one group
 MAX_MACHINES = 200  # of all groups together
 MAX_TEXT = 100  # characters of a value, in the status
+MAX_COMPARED = 2000  # characters of a value, in which the first difference is looked for
 MAX_REFUSED = 10
 MAX_PATH = 300
 
@@ -74,6 +75,20 @@ def format_value(value: Any, limit: int = MAX_TEXT) -> str:
         return f"hidden (#{value['hidden']})" if "hidden" in value else _format_long(value)
     text = value if isinstance(value, str) else json.dumps(value)
     text = " ".join(text.split()) if value != "" else '""'
+    return truncate(text, limit)
+
+
+def format_values(one: FieldChange, limit: int = MAX_TEXT) -> tuple[str, str]:
+    """The old and the new value; of two long ones from a little before the place on where they differ."""
+    old, new = format_value(one.old, MAX_COMPARED), format_value(one.new, MAX_COMPARED)
+    same = next((place for place, pair in enumerate(zip(old, new)) if pair[0] != pair[1]), 0)
+    start = max(0, same - limit // 3)
+    if not start or max(len(old), len(new)) <= limit:
+        return truncate(old, limit), truncate(new, limit)
+    return truncate(f"…{old[start:]}", limit), truncate(f"…{new[start:]}", limit)
+
+
+def truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -85,7 +100,7 @@ def format_change(one: FieldChange, limit: int = MAX_TEXT) -> str:
     """`spec.kubernetesVersion v1.35.1+rke2r1 → v1.35.2+rke2r1`."""
     if one.old is None and one.new is None:
         return one.path
-    return f"{one.path} {format_value(one.old, limit)} → {format_value(one.new, limit)}"
+    return f"{one.path} {' → '.join(format_values(one, limit))}"
 
 
 def count_machines(count: int) -> str:
@@ -129,26 +144,24 @@ def is_up_to_date(pending: PendingChanges) -> bool:
 # -- status.pendingChanges ---------------------------------------------------------------------------------------
 
 
-def render_pending(pending: PendingChanges, *, bounded: bool = True) -> dict[str, Any] | None:
-    """The plan as an object; None where nothing is pending. Bounded, as the status has it, or whole."""
+def render_pending(pending: PendingChanges) -> dict[str, Any] | None:
+    """`status.pendingChanges`; None where nothing is pending."""
     if pending.is_empty:
         return None
     groups = group_alike(pending)
-    shown = groups[:MAX_GROUPS] if bounded else groups
-    left = MAX_MACHINES if bounded else sum(len(one.machines) for one in groups)
+    left = MAX_MACHINES
     rendered = []
-    for group in shown:
-        rendered.append(_render_group(group, left, bounded))
+    for group in groups[:MAX_GROUPS]:
+        rendered.append(_render_group(group, left))
         left -= min(left, len(group.machines))
-    more = len(groups) - len(shown)
     found: dict[str, Any] = {
         "turns": len(pending.turns),
         "summary": summarize(pending),
         "groups": rendered,
-        "moreGroups": more or None,
-        "cluster": _render_fields(pending.cluster, bounded) or None,
-        "moreFields": _count_more(pending.cluster, bounded),
-        "refused": _render_problems(pending.refused, bounded) or None,
+        "moreGroups": max(0, len(groups) - MAX_GROUPS) or None,
+        "cluster": _render_fields(pending.cluster) or None,
+        "moreFields": _count_more(pending.cluster),
+        "refused": [render_problem(one) for one in pending.refused[:MAX_REFUSED]] or None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -166,7 +179,7 @@ def summarize(pending: PendingChanges) -> str:
     return ", ".join(parts) or f"{len(pending.machines)} unknown"
 
 
-def _render_group(group: ChangeGroup, left: int, bounded: bool) -> dict[str, Any]:
+def _render_group(group: ChangeGroup, left: int) -> dict[str, Any]:
     machines = [one.machine for one in group.machines[:left]]
     found: dict[str, Any] = {
         "change": group.change,
@@ -176,30 +189,29 @@ def _render_group(group: ChangeGroup, left: int, bounded: bool) -> dict[str, Any
         "firstTurn": group.first or None,
         "machines": machines,
         "moreMachines": (len(group.machines) - len(machines)) or None,
-        "fields": _render_fields(group.fields, bounded),
-        "moreFields": _count_more(group.fields, bounded),
+        "fields": _render_fields(group.fields),
+        "moreFields": _count_more(group.fields),
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _render_fields(fields: Sequence[FieldChange], bounded: bool) -> list[dict[str, Any]]:
-    shown = fields[:MAX_FIELDS] if bounded else fields
-    return [_render_field(one, bounded) for one in shown]
+def _render_fields(fields: Sequence[FieldChange]) -> list[dict[str, Any]]:
+    return [render_field(one, bounded=True) for one in fields[:MAX_FIELDS]]
 
 
-def _render_field(one: FieldChange, bounded: bool) -> dict[str, Any]:
-    """Values in the status are texts, so that one schema fits all."""
+def render_field(one: FieldChange, *, bounded: bool = False) -> dict[str, Any]:
+    """One field as an object. Values in the status are texts, so that one schema fits all."""
     found: dict[str, Any] = {"field": one.path[:MAX_PATH] if bounded else one.path, "change": one.change}
-    for key, value in (("old", one.old), ("new", one.new)):
+    for key, value, text in zip(("old", "new"), (one.old, one.new), format_values(one), strict=True):
         if value is not None:
-            found[key] = format_value(value) if bounded or is_digest(value) else value
+            found[key] = text if bounded or is_digest(value) else value
     return {**found, "because": one.because}
 
 
-def _count_more(fields: Sequence[FieldChange], bounded: bool) -> int | None:
-    return (len(fields) - MAX_FIELDS) if bounded and len(fields) > MAX_FIELDS else None
+def _count_more(fields: Sequence[FieldChange]) -> int | None:
+    return max(0, len(fields) - MAX_FIELDS) or None
 
 
-def _render_problems(problems: Iterable[Problem], bounded: bool) -> list[dict[str, str]]:
-    shown = list(problems)[:MAX_REFUSED] if bounded else problems
-    return [{"field": one.field, "message": one.message, "hint": one.hint} for one in shown]
+def render_problem(problem: Problem) -> dict[str, str]:
+    """A problem as an object."""
+    return {"field": problem.field, "message": problem.message, "hint": problem.hint}
