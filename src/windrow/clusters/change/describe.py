@@ -81,7 +81,7 @@ def format_value(value: Any, limit: int = MAX_TEXT) -> str:
 def format_values(one: FieldChange, limit: int = MAX_TEXT) -> tuple[str, str]:
     """The old and the new value; of two long ones from a little before the place on where they differ."""
     old, new = format_value(one.old, MAX_COMPARED), format_value(one.new, MAX_COMPARED)
-    same = next((place for place, pair in enumerate(zip(old, new)) if pair[0] != pair[1]), 0)
+    same = next((place for place, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, same - limit // 3)
     if not start or max(len(old), len(new)) <= limit:
         return truncate(old, limit), truncate(new, limit)
