@@ -67,7 +67,7 @@ class ClusterPlan:
 async def plan_existing(raw: Raw, api: Client, now: datetime) -> ClusterPlan:
     """What the manager is about to do with a Cluster of the management API."""
     configs, driver_for_kind = await read_existing(api, [raw])
-    return _plan(raw, configs, driver_for_kind, await read_machines(api, [raw]), now)
+    return make_plan(raw, configs, driver_for_kind, await read_machines(api, [raw]), now)
 
 
 # -- a manifest --------------------------------------------------------------------------------------------------
@@ -94,7 +94,9 @@ async def plan_manifest(documents: Sequence[Raw], api: Client, now: datetime) ->
         before = None if before is None or is_deleting(before) else before
         machines = await read_machines(api, [before] if before else [])
         placed = [place_fields(one) for one in known.values()]
-        plans.append(_plan(raw, placed, driver_for_kind, machines, now, before=before, is_new=before is None))
+        plans.append(
+            make_plan(raw, placed, driver_for_kind, machines, now, before=before, is_new=before is None)
+        )
     return plans
 
 
@@ -130,7 +132,7 @@ def _names_one(raw: Raw, configs: Mapping[tuple[str, str, str], Raw]) -> bool:
 # -- either ------------------------------------------------------------------------------------------------------
 
 
-def _plan(
+def make_plan(
     raw: Raw,
     configs: Sequence[Raw],
     driver_for_kind: ResolveDriver,
@@ -140,6 +142,7 @@ def _plan(
     before: Raw | None = None,
     is_new: bool = False,
 ) -> ClusterPlan:
+    """The plan of a Cluster as `raw` asks, for these machines; `before` is its object as it stands, where that is another."""
     reading = read_cluster(raw, configs, driver_for_kind)
     cluster = reading.cluster
     state = assume_state(cluster, reading.problems, machines, now)
