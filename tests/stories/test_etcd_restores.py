@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,8 +15,9 @@ from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
 from windrow.clusters.api.kinds import MACHINE
+from windrow.core.text import encode_base64
 from windrow.emulator.storage.object_store import ObjectStore
-from windrow.kubernetes.objects import Raw, name_of, nested, new_object, uid_of
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object, secret_texts, uid_of
 from windrow.kubernetes.resources import CONFIG_MAP, NODE, SECRET
 
 HOST = "10.0.0.200"
@@ -23,20 +25,23 @@ KEYS = {"s3credentialConfig-accessKey": "c25hcHNob3Rz", "s3credentialConfig-secr
 
 
 @asynccontextmanager
-async def with_bucket(*pools: Raw, **spec: Any) -> AsyncIterator[tuple[Story, ObjectStore]]:
+async def with_bucket(
+    *pools: Raw, cron: str = "0 0 * * *", **spec: Any
+) -> AsyncIterator[tuple[Story, ObjectStore]]:
     """A cluster whose snapshots go to a bucket of the site too, at rest, with a mark in it and one snapshot of that."""
     documents = a_cluster(*pools, **spec)
     async with simulation(seed=3, with_manager=False) as sim:
         store = ObjectStore(sim.clock, ["backups"])
         store.listen(sim.harvester.network, HOST)
         documents[-1]["spec"]["rkeConfig"]["etcd"] = {
+            "snapshotScheduleCron": cron,
             "s3": {
                 "bucket": "backups",
                 "folder": "orchard",
                 "endpoint": f"{HOST}:9000",
                 "endpointCA": store.ca,
                 "cloudCredentialName": "fleet-default:cc-s3",
-            }
+            },
         }
         transcript = Transcript(sim.api.local())
         await stock(sim, documents)
@@ -70,7 +75,8 @@ async def restore(it: Story, generation: int = 1, **rest: Any) -> None:
 def events(it: Story) -> Transcript:
     """The story without what it waited for, and without the end of each machine's bootstrap: these come as their VMs do."""
     left_out = ("  waits", "ScrubBootstrapData")
-    it.transcript.lines = [line for line in it.transcript.lines if not line.startswith(left_out)]
+    told = [line for line in it.transcript.lines if not line.startswith(left_out)]
+    it.transcript.lines = [re.sub(r"\b\d{10}\b", "<time>", line) for line in told]
     return it.transcript
 
 
@@ -153,5 +159,27 @@ def test_a_snapshot_that_cannot_be_restored_touches_nothing() -> None:
             await it.sim.advance(minutes=2)
             assert {uid_of(raw) for raw in await it.sim.management_client.list(MACHINE)} == machines
             assert nested(await it.stage.get_cluster(), "status", "ready") is True
+
+    run_driven(story())
+
+
+def test_scheduled_snapshots_go_to_s3_with_keys_that_no_file_holds_and_with_new_ones_without_a_restart() -> (
+    None
+):
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS), cron="*/10 * * * *") as (it, store):
+            guest = await it.stage.guest_client()
+            ref = SECRET.ref("rke2-etcd-snapshot-s3-config", "kube-system")
+            assert secret_texts(await guest.get(ref))["etcd-s3-secret-key"] == store.secret_key
+            await it.sim.advance(minutes=12)
+            scheduled = {key for key in store.buckets["backups"] if "etcd-snapshot" in key}
+            assert scheduled
+
+            store.secret_key = "another"
+            change = {"s3credentialConfig-secretKey": encode_base64("another")}
+            await it.sim.management_client.patch(SECRET.ref("cc-s3", "fleet-default"), {"data": change})
+            await it.sim.advance(minutes=12)
+            later = {key for key in store.buckets["backups"] if "etcd-snapshot" in key}
+            assert later - scheduled
 
     run_driven(story())

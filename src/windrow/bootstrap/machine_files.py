@@ -63,7 +63,7 @@ def list_machine_files(
     if spec.init_server:
         yield from list_ca_files(spec.secrets, layout.tls_directory(spec))
     authority = (spec.etcd.get("s3") or {}).get("endpointCA")
-    if authority and spec.is_etcd:
+    if authority and layout.s3_ca_file in config.values():
         yield File(layout.s3_ca_file, authority)
     yield from render_registries(spec.registries, layout.config_directory)
     if spec.pod_security and spec.is_control_plane:

@@ -12,10 +12,10 @@ from typing import Any
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
-from windrow.clusters.api.secrets import CredentialError
+from windrow.clusters.api.secrets import CredentialError, SecretData
 from windrow.core.errors import UserError
 from windrow.core.formats.bounds import abbreviate
-from windrow.core.formats.json import NotJson, loads
+from windrow.core.formats.json import NotJson, dumps, loads
 from windrow.kubernetes.kubectl import render_kubectl
 from windrow.kubernetes.objects import Raw, annotations_of, is_dns_subdomain, nested, secret_texts
 from windrow.kubernetes.resources import CONFIG_MAP, SECRET, ApiResource, ObjectRef
@@ -146,6 +146,18 @@ def _read_tls(data: Mapping[str, str], namespace: str, name: str, host: str) -> 
 
 
 # -- S3 ----------------------------------------------------------------------------------------------------------
+
+
+def find_s3_digest(cluster: Cluster, find: Callable[[ObjectRef], SecretData | None]) -> str:
+    """Of what a guest is told of S3, as far as the Secret is known; "" where snapshots do not go there."""
+    s3 = cluster.etcd.get("s3")
+    if not isinstance(s3, Mapping) or not s3.get("bucket"):
+        return ""
+    ref = parse_secret_reference(
+        qualify_credential(str(s3.get("cloudCredentialName") or ""), cluster.namespace)
+    )
+    held = find(ref) if ref is not None else None
+    return sha256(dumps([dict(s3), dict(held.data) if held else {}])).hexdigest()[:16]
 
 
 async def resolve_s3(

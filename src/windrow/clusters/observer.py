@@ -40,7 +40,7 @@ from windrow.clusters.bootstrap_data import (
     find_config_hashes,
     sample_machine_spec,
 )
-from windrow.clusters.bootstrap_secrets import check_secrets
+from windrow.clusters.bootstrap_secrets import check_secrets, find_s3_digest
 from windrow.clusters.change.rollout import find_replicas
 from windrow.clusters.context import ReconcileContext
 from windrow.clusters.endpoint_balancer import key_of_balancers, read_balancer
@@ -168,6 +168,7 @@ class Observer:
             wanted_hashes=self._find_wanted_hashes(key, cluster, reading.problems),
             option_rules=self._context.option_rules,
             snapshots=self._list_snapshots(cluster),
+            s3_digest=find_s3_digest(cluster, self._context.secrets.get),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))

@@ -414,6 +414,7 @@ class ClusterState:
     # What Harvester says of a VM and its watch does not show, although it had the time; "" for nothing.
     stale_watch: str = ""
     snapshots: tuple[ETCDSnapshot, ...] = ()  # that are recorded
+    s3_digest: str = ""  # of what the guest is to know of S3, keys included; "" where it is to know nothing
     snapshot_files: tuple[SnapshotFile, ...] | None = None  # that the guest lists; None: unknown
     # What was concluded from this state, see `once_per_state`; a state that is made of it by `replace` begins anew.
     _concluded: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)

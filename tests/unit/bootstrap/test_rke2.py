@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.config.keys import MANAGED
+from windrow.bootstrap.server_config import render_s3_secret
 from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, InvalidBootstrapSpec, Role
 from windrow.bootstrap.support_matrix.matrix import read_matrix
 from windrow.core.formats import yaml
+from windrow.core.text import decode_base64
 
 Make = Callable[..., BootstrapSpec]
 CONFIG = "/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"
@@ -203,9 +205,52 @@ def test_snapshots_to_s3_need_their_credential_read(a_spec: Make) -> None:
         rke2.render(a_spec(etcd={"s3": s3}))
     whole = a_spec(etcd={"s3": s3 | {"accessKey": "a", "secretKey": "k"}})
 
-    assert config(whole)["etcd-s3"] is True
-    assert config(whole)["etcd-s3-secret-key"] == "k"
-    assert files(whole)[config(whole)["etcd-s3-endpoint-ca"]] == "PEM"
+    found = config(replace(whole, version="v1.30.14+rke2r1"))
+    assert (found["etcd-s3"], found["etcd-s3-secret-key"]) == (True, "k")
+    assert files(replace(whole, version="v1.30.14+rke2r1"))[found["etcd-s3-endpoint-ca"]] == "PEM"
+
+
+def test_where_the_release_reads_a_secret_no_file_has_the_keys_of_s3(a_spec: Make) -> None:
+    s3 = {"bucket": "b", "endpointCA": "PEM", "retention": 3, "accessKey": "AAA", "secretKey": "SSS"}
+    spec = a_spec(etcd={"s3": s3}, version="v1.31.0+rke2r1")
+
+    found = {key: value for key, value in config(spec).items() if key.startswith("etcd-s3")}
+    assert found == {
+        "etcd-s3": True,
+        "etcd-s3-retention": 3,
+        "etcd-s3-config-secret": "rke2-etcd-snapshot-s3-config",
+    }
+    assert not any(word in text for text in files(spec).values() for word in ("AAA", "SSS"))
+    assert rke2.LAYOUT.s3_ca_file not in files(spec)
+
+    # A key of the user's own has the distribution ignore the Secret.
+    own = replace(spec, global_config={"etcd-s3-proxy": "http://p"})
+    assert config(own)["etcd-s3-secret-key"] == "SSS"
+    assert "etcd-s3-config-secret" not in config(own)
+
+
+def test_the_secret_of_s3_has_what_the_flags_had(a_spec: Make) -> None:
+    s3 = {
+        "bucket": "b",
+        "skipSSLVerify": True,
+        "region": "",
+        "retention": 3,
+        "endpointCA": "PEM",
+        "secretKey": "k",
+    }
+    raw = render_s3_secret(s3, rke2.LAYOUT)
+
+    assert raw["type"] == "etcd.k3s.cattle.io/s3-config-secret"
+    assert (raw["metadata"]["namespace"], raw["metadata"]["name"]) == (
+        "kube-system",
+        "rke2-etcd-snapshot-s3-config",
+    )
+    assert {key: decode_base64(text) for key, text in raw["data"].items()} == {
+        "etcd-s3-bucket": "b",
+        "etcd-s3-skip-ssl-verify": "true",
+        "etcd-s3-endpoint-ca": "PEM",
+        "etcd-s3-secret-key": "k",
+    }
 
 
 # --- the guest credential ---

@@ -376,6 +376,28 @@ def test_the_guest_is_given_the_spec_and_that_is_recorded_afterwards() -> None:
     on_a_site(story)
 
 
+def test_the_guest_is_given_the_keys_of_s3_and_others_when_they_change() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        ref = SECRET.ref("rke2-etcd-snapshot-s3-config", "kube-system")
+        status = await site.execute(do.WriteS3Secret("changed", "d1"))
+        assert status["etcdSnapshotS3"] == {"digest": "d1"}
+        first = (await site.guest.get(ref))["data"]
+        assert first["etcd-s3-secret-key"] == "cw=="
+        await site.api.patch(
+            SECRET.ref("cc-s3", "fleet-default"), {"data": {"s3credentialConfig-secretKey": "eA=="}}
+        )
+        await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": {"s3": {"region": "eu"}}}}})
+        await site.execute(do.WriteS3Secret("changed", "d2"))
+        second = (await site.guest.get(ref))["data"]
+        assert second == {**first, "etcd-s3-secret-key": "eA==", "etcd-s3-region": "ZXU="}
+        await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": {"s3": {"region": None}}}}})
+        await site.execute(do.WriteS3Secret("changed", "d3"))
+        assert "etcd-s3-region" not in (await site.guest.get(ref))["data"]
+
+    on_a_site(story)
+
+
 def test_an_action_that_is_no_step_is_a_defect() -> None:
     async def story(site: Site) -> None:
         with pytest.raises(TypeError):

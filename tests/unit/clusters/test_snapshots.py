@@ -45,9 +45,12 @@ from windrow.clusters.api.operations.snapshot import (
     spec_digest,
     token_hash,
 )
+from windrow.clusters.api.secrets import SecretData
+from windrow.clusters.bootstrap_secrets import find_s3_digest
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import snapshots
 from windrow.clusters.state import ClusterState, GuestState
+from windrow.kubernetes.resources import SECRET
 
 SERVERS = a_pool("servers", 3, SERVER)
 RAW = {
@@ -293,6 +296,34 @@ def test_a_snapshot_carries_the_spec_without_what_is_done_once():
 def test_what_carries_no_spec_that_can_be_read_says_so(text):
     with pytest.raises(NoClusterSpec):
         decode_spec(text)
+
+
+def test_the_guest_is_told_of_s3_when_that_changed():
+    state = replace(a_state(), s3_digest="d1")
+    (action,) = snapshots.plan(state).actions
+    assert isinstance(action, do.WriteS3Secret)
+    assert action.digest == "d1"
+    told = replace(state.recorded.operations, s3_digest="d1")
+    recorded_status = replace(state.recorded, operations=told)
+    assert (
+        snapshots.plan(replace(state, cluster=replace(state.cluster, recorded=recorded_status))).actions == []
+    )
+
+
+def test_what_a_guest_is_to_know_of_s3_changes_with_the_spec_and_with_the_secret():
+    keys = {"s3credentialConfig-secretKey": "k"}
+    held = {SECRET.ref("cc-s3", "fleet-default"): SecretData("fleet-default", "cc-s3", data=keys)}
+    other = {SECRET.ref("cc-s3", "fleet-default"): SecretData("fleet-default", "cc-s3")}
+    s3 = {"bucket": "b", "cloudCredentialName": "cc-s3"}
+
+    def digest(s3: Any, secrets: Any) -> str:
+        return find_s3_digest(a_cluster(SERVERS, etcd={"s3": s3}), secrets.get)
+
+    found = {digest(s3, held), digest(s3, other), digest(s3, {}), digest({**s3, "folder": "f"}, held)}
+    assert len(found) == 3  # of a Secret that is empty as much is known as of none
+    assert digest(s3, held) == digest(dict(s3), held)
+    assert digest({"cloudCredentialName": "cc-s3"}, held) == digest(None, held) == ""
+    assert digest({"bucket": "b"}, held)
 
 
 # -- deletion --------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+from windrow.bootstrap.server_config import render_s3_secret
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import ETCD_SNAPSHOT
 from windrow.clusters.api.operations.snapshot import (
@@ -83,6 +84,8 @@ class OperationActions:
                 await asyncio.gather(*map(self._release, action.snapshots[:MAX_WRITES]))
             case do.WriteSnapshotMetadata():
                 await self._write_metadata(action, state)
+            case do.WriteS3Secret():
+                await self._write_s3_secret(action, state)
             case do.BeginSnapshot():
                 await self._begin_snapshot(action, state)
             case do.SaveSnapshot():
@@ -172,6 +175,19 @@ class OperationActions:
         except AlreadyExists:
             await client.patch(CONFIG_MAP.ref(name, "kube-system"), {"data": data})
         await self._context.patch_cluster_status(state, {"etcdSnapshotMetadata": {"digest": action.digest}})
+
+    async def _write_s3_secret(self, action: do.WriteS3Secret, state: ClusterState) -> None:
+        context, client = self._context, get_connection(self._guests, state).client
+        cluster = await resolve_secrets(context.api.find, state.cluster, context.require_consent)
+        version = state.recorded.version or state.cluster.version
+        wanted = render_s3_secret(cluster.etcd.get("s3") or {}, find_layout(version))
+        ref = SECRET.ref(wanted["metadata"]["name"], "kube-system")
+        found = await client.find(ref)
+        if found is None:
+            await client.create(SECRET, wanted)
+        elif change := make_merge_patch({"data": found.get("data")}, {"data": wanted["data"]}):
+            await client.patch(ref, change)
+        await context.patch_cluster_status(state, {"etcdSnapshotS3": {"digest": action.digest}})
 
     # -- on demand ---------------------------------------------------------------------------------------------------
 
@@ -328,7 +344,14 @@ class OperationActions:
         recorded = state.recorded.operations.restore
         running = state.recorded.version or state.cluster.version
         forgotten = dict.fromkeys(
-            ("initialized", "initServer", "immutableConfig", "creating", "etcdSnapshotMetadata")
+            (
+                "initialized",
+                "initServer",
+                "immutableConfig",
+                "creating",
+                "etcdSnapshotMetadata",
+                "etcdSnapshotS3",
+            )
         )
         change = {
             **forgotten,

@@ -98,6 +98,7 @@ class RecordedOperations:
 
     snapshot: RecordedSnapshot = field(default_factory=RecordedSnapshot)
     restore: RecordedRestore = field(default_factory=RecordedRestore)
+    s3_digest: str = ""  # of what the guest was told of S3
     spec_digest: str = ""  # of the spec that snapshots carry now
 
 
@@ -156,6 +157,7 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
             ),
         ),
         restore=_read_recorded_restore(status),
+        s3_digest=str(nested(status, "etcdSnapshotS3", "digest", default="") or ""),
         spec_digest=str(nested(status, "etcdSnapshotMetadata", "digest", default="") or ""),
     )
 

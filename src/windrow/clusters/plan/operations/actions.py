@@ -38,6 +38,13 @@ class WriteSnapshotMetadata(OperationAction, reason="WriteSnapshotMetadata"):
 
 
 @dataclass(frozen=True)
+class WriteS3Secret(OperationAction, reason="WriteS3Secret"):
+    """Give the guest the Secret from which its servers read where snapshots go in S3, with the keys."""
+
+    digest: str
+
+
+@dataclass(frozen=True)
 class BeginSnapshot(
     OperationAction, reason="BeginSnapshot", done="Began an etcd snapshot of {cluster} on each etcd node"
 ):

@@ -32,6 +32,7 @@ from windrow.clusters.plan.operations.actions import (
     RecordSnapshots,
     ReleaseSnapshots,
     SaveSnapshot,
+    WriteS3Secret,
     WriteSnapshotMetadata,
 )
 from windrow.clusters.state import ClusterState, MachineState
@@ -52,6 +53,9 @@ def plan(state: ClusterState) -> PartialPlan:
     if state.guest.is_reachable:
         _record(state, partial)
         _write_metadata(state, partial)
+        if state.s3_digest not in ("", state.recorded.operations.s3_digest):
+            why = "its servers read it at each snapshot, so that keys change without a restart"
+            partial.actions.append(WriteS3Secret(why, state.s3_digest))
         _delete(state, partial)
     _create(state, partial)
     return partial
