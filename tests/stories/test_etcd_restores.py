@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from tests.stories.cluster_rig import SERVERS, Transcript, a_cluster, a_pool, machines_of, post, stock
 from tests.stories.test_cluster_life import Story, check_story, lose
-from tests.stories.test_etcd_snapshots import ask, phase, snapshots_of
+from tests.stories.test_etcd_snapshots import ask, phase, snapshots_of, without_times
 from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
@@ -75,9 +74,8 @@ async def restore(it: Story, generation: int = 1, **rest: Any) -> None:
 def events(it: Story) -> Transcript:
     """The story without what it waited for, and without the end of each machine's bootstrap: these come as their VMs do."""
     left_out = ("  waits", "ScrubBootstrapData")
-    told = [line for line in it.transcript.lines if not line.startswith(left_out)]
-    it.transcript.lines = [re.sub(r"\b\d{10}\b", "<time>", line) for line in told]
-    return it.transcript
+    it.transcript.lines = [line for line in it.transcript.lines if not line.startswith(left_out)]
+    return without_times(it)
 
 
 async def check_restored(it: Story, before: set[str]) -> None:
