@@ -64,7 +64,9 @@ def count(
     if isinstance(least, str) and least.endswith("%"):
         expected = _expected(present, find_scale)
         return BudgetCounts(healthy, _scaled(least, expected), expected)
-    return BudgetCounts(healthy, int(least) if least is not None else 1, len(present))
+    if least is None:
+        return BudgetCounts(healthy, 0, 0)  # a budget without either number allows nothing
+    return BudgetCounts(healthy, int(least), len(present))
 
 
 def _scaled(value: int | str, total: int) -> int:

@@ -193,7 +193,7 @@ def scale(replicas: int) -> Any:
         ({"maxUnavailable": 5}, 3, 3, (3, 0, 3, 3)),
         ({"minAvailable": "100%"}, 3, 4, (3, 4, 4, 0)),
         ({"maxUnavailable": 1}, 0, 3, (0, 0, 0, 0)),
-        ({}, 1, 1, (1, 1, 1, 0)),
+        ({}, 1, 1, (1, 0, 0, 0)),
     ],
 )
 def test_what_a_budget_allows(spec: Raw, pods: int, replicas: int, expected: tuple[int, ...]):
