@@ -296,9 +296,15 @@ def made_of(
 CLAIM = VolumeClaim("default", "pvc-1", "uid-pvc-1", "Delete")
 
 
-def ended(*dependents: Dependent, claim: VolumeClaim | None = CLAIM, unknown: str = "", **rest: Any) -> Any:
+def ended(
+    *dependents: Dependent,
+    claim: VolumeClaim | None = CLAIM,
+    unknown: str = "",
+    recorded: GuestVolumes = RECORDED,
+    **rest: Any,
+) -> Any:
     cluster = a_cluster(a_pool("servers", 1, SERVER), deletion_timestamp=NOON, **rest)
-    cluster = replace(cluster, recorded=replace(cluster.recorded, volumes=RECORDED, guest_uid="g"))
+    cluster = replace(cluster, recorded=replace(cluster.recorded, volumes=recorded, guest_uid="g"))
     volumes = (claim,) if claim else ()
     orphans = Orphans(volumes=volumes, volume_dependents=dependents, volume_dependents_unknown=unknown)
     return planned(cluster, [], orphans=orphans)
@@ -369,3 +375,11 @@ def test_that_they_could_not_be_listed_is_told() -> None:
     (told,) = of_kind(ended(claim=None, unknown="no such right"), KeepVolumes)
 
     assert told.because == "what was made of its volumes may stay, since it cannot be listed: no such right"
+
+
+def test_where_the_guest_named_nothing_to_delete_nothing_is_told_of_what_could_not_be_listed() -> None:
+    retained = GuestVolumes((), ("pvc-2",))
+
+    assert of_kind(ended(claim=None, unknown="no such right", recorded=retained), KeepVolumes) == []
+    snapshots = GuestVolumes(snapshots=("snap-1",))
+    assert len(of_kind(ended(claim=None, unknown="no such right", recorded=snapshots), KeepVolumes)) == 1
