@@ -22,7 +22,12 @@ from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
 from windrow.clusters.api.manifest.annotations import ANNOTATIONS
-from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
+from windrow.clusters.api.manifest.supported_fields import (
+    CLUSTER_FIELDS,
+    HARVESTER_CONFIG_FIELDS,
+    OnChange,
+)
+from windrow.clusters.change.fields import NOT_YET, POOL, on_change_of_option
 from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays
@@ -162,6 +167,75 @@ def manifest() -> str:
         "| On | Annotation | What it does | Test |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
     return "\n".join(parts)
+
+
+_OF_FIELDS = "unit/clusters/test_change_of_fields.py::test_a_change_of_"
+
+
+def changes() -> str:
+    """Every field, what a change of it means for machines that exist, and the test that proves it."""
+    rows = [
+        _change_row(path, row, f"{_OF_FIELDS}a_field_means_what_its_row_says[{path}]")
+        if path not in _OTHER_CHANGES
+        else _change_row(path, row, _OTHER_CHANGES[path])
+        for path, row in sorted(CLUSTER_FIELDS.changes.items())
+    ]
+    options = [
+        _change_row(
+            option.field,
+            on_change_of_option(option.field, option.change),
+            f"{_OF_FIELDS}an_option_means_what_its_row_says[{option.field}]",
+        )
+        for option in OPTIONS
+        if option.field in HARVESTER_CONFIG_FIELDS.works
+    ]
+    pools = _change_row(
+        "addressPools",
+        on_change_of_option("addressPools"),
+        "unit/clusters/test_change_of_fields.py::test_another_address_pool_replaces_the_machine",
+    )
+    head = "| Field | Change | Why | Carried out | Test |\n|---|---|---|---|---|\n"
+    return "\n".join(
+        [
+            "# What a change of a field means\n",
+            MADE,
+            "What a change of each field means for machines that exist; [how updates go](../explanation/updates.md). `windrow plan FILE`\n"
+            "shows it of your cluster before you apply, `status.pendingChanges` afterwards. Of several changes of one machine the most\n"
+            "disruptive counts. Tests are below `tests/`.\n\n"
+            "*none*: no machine has it. *new machines only*: machines that exist keep theirs. *live*: through the API of the cluster, nothing\n"
+            "restarts. *service restart*: the machine's RKE2 or K3s, one machine after the other. *VM restart*: the VM stops and starts.\n"
+            "*replace*: another machine takes its place. *refused*: it is told, and nothing is changed.\n\n"
+            "A row stands for all fields below it that have no row of their own. Keys of `machineGlobalConfig` and `machineSelectorConfig` that\n"
+            "servers alone read restart no worker, and what [a cluster keeps](manifest.md#what-a-cluster-keeps) is refused.\n",
+            f"## Cluster\n\n{head}" + "\n".join(rows) + "\n",
+            "## HarvesterConfig\n\nDisks that only become larger are a VM restart. Of machine configs of other drivers every field is *replace*.\n\n"
+            f"{head}" + "\n".join([*options, pools]) + "\n",
+        ]
+    )
+
+
+_NO_MACHINE = (
+    "unit/clusters/test_change_of_fields.py::test_a_pool_that_no_machine_can_be_made_for_is_an_error"
+)
+_POOL_SIZES = (
+    "unit/clusters/test_change_of_fields.py::"
+    "test_machines_of_a_pool_with_another_name_or_size_are_created_and_deleted"
+)
+# Fields of which another value makes other machines, or none.
+_OTHER_CHANGES = {
+    f"{POOL}.machineOS": f"{_NO_MACHINE}[machineOS]",
+    f"{POOL}.machineConfigRef.namespace": f"{_NO_MACHINE}[machineConfigRef.namespace]",
+    f"{POOL}.machineConfigRef.name": f"{_NO_MACHINE}[machineConfigRef.name]",
+    f"{POOL}.name": _POOL_SIZES,
+    f"{POOL}.quantity": _POOL_SIZES,
+}
+
+
+def _change_row(path: str, row: OnChange, test: str) -> str:
+    carried_out = (
+        "not yet" if row.change in NOT_YET else "yes" if row.change not in ("none", "refused") else ""
+    )
+    return f"| `{path}` | {row.change} | {row.because} | {carried_out} | `{test}` |"
 
 
 def _immutable_keys() -> str:
@@ -336,6 +410,7 @@ PAGES = {
     "harvester-config.md": harvester_config,
     "kinds.md": kinds,
     "manifest.md": manifest,
+    "changes.md": changes,
     "delays.md": delays,
     "cloud-provider-flags.md": cloud_provider_flags,
 }

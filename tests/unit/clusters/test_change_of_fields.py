@@ -6,8 +6,10 @@ names these tests.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -313,3 +315,13 @@ def test_several_edits_at_once_mean_what_each_of_them_means(paths: list[str]):
         found == {on_change_of_field(path).change for path in paths}
         or f"{POOL}.machineConfigRef.kind" in paths
     )
+
+
+def test_the_page_of_changes_names_tests_that_exist():
+    text = (Path(__file__).parents[3] / "docs/reference/changes.md").read_text()
+    source = Path(__file__).read_text()
+
+    named = set(re.findall(r"test_change_of_fields\.py::(\w+)", text))
+
+    assert len(named) == 5
+    assert all(f"def {name}(" in source for name in named)
