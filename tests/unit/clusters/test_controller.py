@@ -425,6 +425,16 @@ def a_controller(api: Any = None) -> ClusterController:
     return ClusterController(api or Written(), unused, unused, LoopClock(), Rng(1))
 
 
+def test_before_the_management_api_is_watched_nothing_is_observed() -> None:
+    async def story() -> None:
+        found = await a_controller().reconcile(CLUSTER.ref("prod", FLEET))
+
+        again = NOON + timedelta(seconds=1)
+        assert found == Waiting("the management API", NOON, "reconciliation resumes", again)
+
+    run_driven(story())
+
+
 TRIO = [a_machine(f"s{number}", SERVERS) for number in (1, 2, 3)]
 
 
