@@ -34,12 +34,15 @@ from windrow.clusters.api.operations.recorded import (
     read_recorded_operations,
 )
 from windrow.clusters.api.operations.snapshot import (
+    ETCDSnapshot,
     encode_spec,
+    read_snapshot,
     read_snapshot_file,
     render_snapshot,
     token_hash,
 )
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, RemoveMachineFinalizer
+from windrow.clusters.plan.diagnosis import loss_hint
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import restore
 from windrow.clusters.plan.operations.conditions import operation_conditions
@@ -377,3 +380,27 @@ def test_conditions_tell_phase_reason_and_success():
         ("SnapshotRestored", "False", "Failed", f"{name} failed: no such file; x")
     ]
     assert told(at("Finished")) == [("SnapshotRestored", "True", "Finished", "snapshot one")]
+
+
+def test_a_cluster_without_quorum_names_the_newest_snapshot_that_can_be_restored():
+    def an_object(name: str, hour: int, openable: str = "Unknown", **rest: Any) -> ETCDSnapshot:
+        raw = a_snapshot(
+            status={"creationTime": f"2026-01-01T{hour:02}:00:00Z", **rest.pop("status", {})}, **rest
+        )
+        raw["metadata"]["name"], raw["status"]["openable"] = name, openable
+        return read_snapshot(raw)
+
+    known = (
+        an_object("old", 1),
+        an_object("newest", 5, "True"),
+        an_object("other-token", 6, "False"),
+        an_object("failed", 7, status={"readyToUse": False}),
+        an_object("on-a-disk", 8, spec={"s3": None}),
+    )
+    lost = missing(a_machine("s1", SERVERS))
+
+    assert loss_hint(lost, a_state(snapshots=known)) == (
+        "restore VirtualMachine default/s1 on Harvester, or the newest etcd snapshot in S3: windrow restore fleet-default/prod "
+        "newest"
+    )
+    assert loss_hint(lost, a_state(snapshots=known[2:])).endswith("then apply the manifest again")

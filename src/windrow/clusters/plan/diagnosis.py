@@ -245,7 +245,20 @@ def loss_hint(machine: MachineState, state: ClusterState) -> str:
     first = f"see its console with windrow machine console {machine.record.namespace}/{machine.name}"
     if machine.presence == "missing":
         first = f"restore {machine.vm_ref} on Harvester"
+    if snapshot := _newest_in_s3(state):
+        cluster = f"{state.cluster.namespace}/{state.cluster.name}"
+        return f"{first}, or the newest etcd snapshot in S3: windrow restore {cluster} {snapshot}"
     return f"{first}, or go on without its data: {give_up}"
+
+
+def _newest_in_s3(state: ClusterState) -> str:
+    """The name of a snapshot that a new first server can restore, "" for none."""
+    fit = [
+        one
+        for one in state.snapshots
+        if one.file.s3 is not None and one.file.is_ready and one.file.created and one.openable != "False"
+    ]
+    return max(fit, key=lambda one: (str(one.file.created), one.name)).name if fit else ""
 
 
 def _stopped(machine: MachineState, pool: Pool, state: ClusterState) -> Diagnosis:
