@@ -231,6 +231,8 @@ def test_an_older_release_does_not_read_what_a_newer_one_has_written():
         "was made by v1.36.0+rke2r1, and the cluster would be v1.35.1+rke2r1, which cannot read it"
     )
     assert refusal(newer, replace(REQUEST, config="kubernetesVersion")) == ""
+    # What runs counts, not what is asked for in the same breath.
+    assert "cannot read it" in refusal(newer, cluster={"version": "v1.36.0+rke2r1"})
     assert "cannot read it" in refusal(a_snapshot("v1.35.1+k3s1"))
     assert refusal(a_snapshot("odd")) == ""
 

@@ -251,7 +251,7 @@ def _check_spec(
 ) -> Problem | None:
     """A newer release reads what an older one has written, and no other way round."""
     try:
-        spec = decode_spec(str(nested(raw, "snapshotFile", "metadata", default="") or ""))
+        spec = decode_spec(str(nested(raw, "snapshotFile", "metadata", default="")))
     except NoClusterSpec as error:
         if request.config == "none":
             return None
@@ -278,7 +278,7 @@ def restored_spec(raw: Mapping[str, Any], config: str, spec: Mapping[str, Any]) 
     """The spec of the Cluster with what the snapshot carries, as far as that was asked for. Raises NoClusterSpec."""
     if config == "none":
         return dict(spec)
-    then = decode_spec(str(nested(raw, "snapshotFile", "metadata", default="") or ""))
+    then = decode_spec(str(nested(raw, "snapshotFile", "metadata", default="")))
     version = then.get("kubernetesVersion") or spec.get("kubernetesVersion")
     restored = {**spec, "kubernetesVersion": version}
     if config == "all" and isinstance(then.get("rkeConfig"), dict):
