@@ -413,6 +413,7 @@ def test_a_member_that_fails_to_rejoin_again_and_again_is_no_running_one():
             (state,) = testbed.clusters.values()
             await run(testbed, "one", STOP)
             await testbed.wait_for(lambda: "two" in state.servers)
+            await testbed.sleep(8)  # the data are opened after 14 s, when it tries again
 
             restore = f"{RESET} --cluster-reset-restore-path={SNAPSHOTS}/{name}"
             await run(testbed, "one", restore, START)
