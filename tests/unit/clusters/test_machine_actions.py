@@ -245,3 +245,12 @@ def test_a_node_gets_its_labels_and_the_digest_of_the_configuration_that_its_mac
 
     annotations = {"windrow.io/applied-revision": written}
     assert one == ("w1", {"metadata": {"labels": labels, "annotations": annotations}})
+
+
+def test_a_node_whose_files_are_being_changed_keeps_the_mark_that_says_so() -> None:
+    status = {"update": {"id": "abc", "change": "service restart", "step": "Apply"}}
+    label = do.LabelNode("kubelet may not", "w1", "w1", {"team": "blue"})
+
+    (one,) = GuestNode().run(label, record_of(MACHINE, config_hash="1d678ee9", status=status))
+
+    assert one == ("w1", {"metadata": {"labels": {"team": "blue"}}})

@@ -824,3 +824,19 @@ def test_the_api_is_expected_to_be_away_where_its_only_server_has_its_turn(machi
 
     assert is_api_away_for_update(look(upgraded(SERVERS), [applying(first), *others])) is away
     assert not is_api_away_for_update(look(upgraded(SERVERS), [first, *others]))
+
+
+@pytest.mark.parametrize(("version", "begins"), [(OLD, ["s2"]), (NEW, [])])
+def test_what_is_wrong_with_the_version_that_runs_does_not_keep_the_cluster_on_it(
+    version: str, begins: list[str]
+) -> None:
+    problem = Problem(
+        f"RKE2 {version} brings a chart that wants another Harvester", "", "spec.kubernetesVersion"
+    )
+
+    assert began(plan_of(upgraded(SERVERS), some("s", 3, SERVERS), version_problems=(problem,))) == begins
+
+
+def test_a_machine_whose_vm_is_gone_in_its_turn_is_replaced() -> None:
+    assert subjects(a_turn(missing(applying(W1))), DeleteMachine) == ["w1"]
+    assert subjects(a_turn(missing(a_failed())), DeleteMachine) == ["w1"]

@@ -132,8 +132,10 @@ class MachineActions:
 
     async def label_node(self, action: do.LabelNode, state: ClusterState) -> None:
         record = get_machine(action.machine, state).record
-        annotations = {names.APPLIED_REVISION: record.config_hash or "unknown"}
-        change = {"metadata": {"labels": dict(action.labels), "annotations": annotations}}
+        metadata: dict[str, object] = {"labels": dict(action.labels)}
+        if record.update is None:  # else the Node is marked, and its turn writes what it has
+            metadata["annotations"] = {names.APPLIED_REVISION: record.config_hash or "unknown"}
+        change = {"metadata": metadata}
         await get_connection(self._guests, state).patch_node(action.node, change)
 
     async def scrub_bootstrap_data(self, action: do.ScrubBootstrapData, state: ClusterState) -> None:

@@ -172,7 +172,8 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
             if (because := _why_never_created(machine, pool, state)) and not pool.paused:
                 partial.propose("replace", DeleteMachine(because, machine.name))
             continue
-        if has_turn(machine) and not machine.record.replace_now and diagnosis.health != "stopped":
+        may_return = machine.presence != "missing" and diagnosis.health != "stopped"
+        if has_turn(machine) and may_return and not machine.record.replace_now:
             continue  # its service restarts, and its API with it
         match diagnosis.health:
             case "healthy" if diagnosis.until is None:

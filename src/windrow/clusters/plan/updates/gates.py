@@ -55,7 +55,7 @@ def has_turn(machine: MachineState) -> bool:
 def why_not_removed(machine: MachineState, state: ClusterState) -> str:
     """Why a machine is neither replaced nor loses its etcd member during turns; "" where it may."""
     update = machine.record.update
-    if update is not None and not machine.is_deleting:
+    if update is not None and not machine.is_deleting and machine.presence != "missing":
         if update.failure is None:
             return f"it is being updated to {update.version}"
         return (

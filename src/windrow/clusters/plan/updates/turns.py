@@ -158,9 +158,14 @@ def find_version_problem(state: ClusterState) -> Problem | None:
     refused = (
         one
         for one in (*state.problems, *state.version_problems)
-        if one.severity == "error" and one.field == VERSION
+        if one.severity == "error" and one.field == VERSION and not _is_of_running(one, state)
     )
     return next(refused, None)
+
+
+def _is_of_running(problem: Problem, state: ClusterState) -> bool:
+    """Whether it is one of the version that the cluster goes away from."""
+    return state.recorded.version in problem.message and state.cluster.version not in problem.message
 
 
 # -- turns that begin --------------------------------------------------------------------------------------------
