@@ -441,3 +441,25 @@ def test_a_thousand_machines_made_alike_are_compared_once():
     assert len(pending.machines) == 1000
     assert len({id(one.fields) for one in pending.machines}) == 1
     assert isinstance(pending.find("w7"), MachineChange)
+
+
+def test_of_machines_alike_the_oldest_has_its_turn_first_whatever_its_name():
+    before = a_cluster(WORKERS)
+    machines = [
+        made("a", WORKERS, created=NOON - minutes(1)),
+        made("b", WORKERS, created=NOON - minutes(9)),
+    ]
+
+    pending = pending_changes(changed(before, replace(before, version="v1.35.2+rke2r1"), machines))
+
+    assert [one.machine for one in pending.turns] == ["b", "a"]
+
+
+def test_a_hash_that_differs_by_the_roles_is_no_unknown_configuration():
+    before = a_cluster(SERVERS, WORKERS)
+    machines = [made("w1", WORKERS, config_hash="of an earlier release")]
+    after = a_cluster(SERVERS, replace(WORKERS, roles=WORKER | {Role.ETCD}))
+
+    (one,) = pending_changes(changed(before, after, machines)).machines
+
+    assert [field.change for field in one.fields] == ["refused"]

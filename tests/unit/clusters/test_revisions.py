@@ -162,3 +162,28 @@ def test_a_revision_is_recorded_before_a_machine_is_created_with_it():
     assert not of_kind(before, CreateMachine)
     assert of_kind(after, CreateMachine)
     assert not of_kind(after, ReserveMachineNames)
+
+
+def test_the_keys_of_s3_are_left_out_whole():
+    s3 = {"accessKey": "AKIA", "secretKey": "x", "bucket": "b"}
+
+    assert recorded_of(etcd={"s3": s3}) == {"spec.rkeConfig.etcd.s3.bucket": "b"}
+
+
+def test_what_is_below_eight_levels_is_one_value_and_an_empty_map_is_itself():
+    deep: Any = {"end": 1}
+    for _ in range(9):
+        deep = {"a": deep}
+
+    ((path, _),) = recorded_of(chart_values=deep).items()
+
+    assert path == "spec.rkeConfig.chartValues" + ".a" * 8
+    assert recorded_of(registries={"mirrors": {"a": {}}}) == {"spec.rkeConfig.registries.mirrors.a": {}}
+
+
+@pytest.mark.parametrize("given", [5, None, ["x"], {}])
+def test_an_update_without_a_hash_in_text_names_no_revision(given):
+    machine = record_of(a_machine("w1", WORKERS), config_hash="old", status={"update": {"configHash": given}})
+    cluster = with_revisions(a_cluster(WORKERS), old={"a": 1})
+
+    assert list_revisions(look(cluster, [machine])) == {"old": {"a": 1}}
