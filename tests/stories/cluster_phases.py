@@ -13,7 +13,7 @@ from tests.support.clock import run_driven
 from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import Simulation, simulation
 
-from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, MACHINE
 from windrow.core.text import encode_base64
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import shipped
@@ -221,7 +221,34 @@ async def upgrade(stage: DemoCluster) -> None:
     await stage.wait_for_settled()
 
 
+def edit(**options: str) -> Phase:
+    """A user sets these options for the machines of workers, which have them in the end, and no turn."""
+
+    async def phase(stage: DemoCluster) -> None:
+        pools = nested(await stage.get_cluster(), "spec", "rkeConfig", "machinePools")
+        pool = pools[WORKERS]
+        config = HARVESTER_CONFIG.ref(pool["machineConfigRef"]["name"], stage.namespace)
+        await stage.manager.patch(config, dict(options))
+        end = stage.clock.now() + stage.timeout
+        while True:
+            found = [
+                raw
+                for raw in await stage.manager.list(MACHINE, stage.namespace)
+                if raw["spec"]["pool"] == pool["name"]
+            ]
+            made = [raw for raw in found if options.items() <= raw["spec"]["options"].items()]
+            if found and made == found and not any(nested(raw, "status", "update") for raw in found):
+                break
+            assert stage.clock.now() < end, found
+            await stage.clock.sleep_until(stage.clock.now() + timedelta(seconds=1))
+        await stage.wait_for_settled()
+
+    return phase
+
+
 PHASES: dict[str, Phase] = {
+    "restart VMs": edit(memorySize="8"),
+    "roll": edit(enableEfi="true"),
     "bootstrap": bootstrap,
     "grow": scale(WORKERS, 2),
     "shrink": scale(WORKERS, 1),

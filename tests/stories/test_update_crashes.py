@@ -47,3 +47,20 @@ def test_a_manager_killed_at_any_write_of_an_upgrade_upgrades_each_machine_once(
     branches: RunBranches, numbers: tuple[int, int]
 ) -> None:
     check_upgrade(UPGRADE, *numbers, branches)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("phase", "vms"), [("restart VMs", 2), ("roll", 3)])
+def test_a_manager_killed_while_a_worker_is_restarted_or_replaced_makes_no_vm_too_many(
+    branches: RunBranches, phase: str, vms: int
+) -> None:
+    scenario = Scenario(("bootstrap", phase, "delete"), short=True)
+    chapter = next(one for one in run_scenario(scenario).chapters if one.phase == phase)
+    calm, deaths = branches(scenario, EveryWriteBetween(chapter.first, chapter.last))
+    check_branches(scenario, calm, deaths)
+    assert deaths
+    for branch in deaths:
+        assert branch.life is not None
+        made = Counter(one.what for one in branch.life.writes if one.made_something)
+        assert made["harvester POST virtualmachines"] == vms, branch.moment

@@ -204,7 +204,7 @@ class ClusterController:
             MachineActions(self._context, machines, guests),
             AddressActions(api, self._addresses),
             EndpointActions(self._context, self._harvesters),
-            UpdateActions(self._context, guests),
+            UpdateActions(self._context, guests, machines),
             self._observer.read_lease,
             OperationActions(self._context, self._harvesters, guests, connect, self._snapshots),
         )

@@ -62,6 +62,7 @@ class Node:
     macvlan: MacvlanState = ""  # whether its kernel has the module
     applied_revision: str = ""
     kubelet_version: str = ""
+    boot_id: str = ""  # of its kernel's last boot
     etcd_removal_requested: bool = False
     etcd_removed: bool = False
     # Whether it has the taint out-of-service, since when (where that is said), and whether the manager has set it.
@@ -98,6 +99,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         macvlan=read_macvlan(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         kubelet_version=text_at(raw, "status", "nodeInfo", "kubeletVersion"),
+        boot_id=text_at(raw, "status", "nodeInfo", "bootID"),
         etcd_removal_requested=any(annotations.get(layout.etcd_remove) == "true" for layout in LAYOUTS),
         etcd_removed=any(annotations.get(layout.etcd_removed) for layout in LAYOUTS),
         out_of_service=bool(shutdowns),

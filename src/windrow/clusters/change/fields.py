@@ -41,7 +41,7 @@ CHANGES: tuple[Change, ...] = (
 # Those for which a machine has its turn.
 TURNS: tuple[Change, ...] = ("service restart", "VM restart", "replace")
 # Those that this release only tells. `update` and `rollout` take theirs out as they carry them out.
-NOT_YET: frozenset[Change] = frozenset({"VM restart"})
+NOT_YET: frozenset[Change] = frozenset()
 NOT_YET_HINT = "existing machines change in a later release"
 
 OptionChange = Literal["live", "restart", "roll", "new_only"]

@@ -226,6 +226,10 @@ class Executor:
                 await self._on_update.record_update_step(action, state)
             case do.ApplyUpdate():
                 await self._on_update.apply_update(action, state)
+            case do.PowerVM():
+                await self._on_update.power_vm(action, state)
+            case do.EditVM():
+                await self._on_update.edit_vm(action, state)
             case do.FinishUpdate():
                 await self._on_update.finish_update(action, state)
             case do.FailUpdate():

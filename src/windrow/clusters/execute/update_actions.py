@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from windrow.bootstrap.cloud_config import File
@@ -36,13 +37,16 @@ from windrow.clusters.state import ClusterState, MachineState
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
 from windrow.kubernetes.objects import Raw, objects_at, owner_reference, resource_version_of, uid_of
 from windrow.kubernetes.resources import JOB, NODE, SECRET
+from windrow.machines.port import EditUnsupported, MachineRefused, Machines, Power
 
 
 class UpdateActions:
     """One method for each action of a turn."""
 
-    def __init__(self, context: ReconcileContext, guests: GuestClusterCache) -> None:
-        self._context, self._guests = context, guests
+    def __init__(
+        self, context: ReconcileContext, guests: GuestClusterCache, infrastructure: Machines
+    ) -> None:
+        self._context, self._guests, self._infrastructure = context, guests, infrastructure
 
     async def record_version(self, action: do.RecordVersion, state: ClusterState) -> None:
         await self._context.patch_observed_cluster(state, {"version": action.version})
@@ -134,6 +138,36 @@ class UpdateActions:
             list_node_ips(found, state.cluster),
             version=version,
         )
+
+    # -- the VM ----------------------------------------------------------------------------------------------------
+
+    async def power_vm(self, action: do.PowerVM, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        self._context.require_machine_consent(machine)
+        await self._infrastructure.power(machine.driver_config or {}, Power(action.wanted))
+
+    async def edit_vm(self, action: do.EditVM, state: ClusterState) -> None:
+        """Repeatable as a whole: what is recorded last says that it is done. A refusal is recorded as the next step, too, since the VM
+        is to run again."""
+        machine, update = get_machine(action.machine, state).record, self._update_of(action.machine, state)
+        pool = state.cluster.find_pool(machine.pool)
+        if pool is None or pool.options is None:
+            raise StalePlan
+        self._context.require_machine_consent(machine)
+        changes = state.option_rules.find_changes(machine.options, pool.options)
+        restarting = {name for name, change in changes.items() if change == "restart"}
+        asked = {name: value for name, value in pool.options.items() if name in restarting}
+        options = {key: value for key, value in machine.options.items() if key not in restarting} | asked
+        started = replace(update, step="Start", step_since=self._context.clock.now())
+        try:
+            edited = await self._infrastructure.edit(machine.driver_config or {}, options)
+        except (MachineRefused, EditUnsupported) as refused:
+            await self._record(machine, replace(started, refused=str(refused)))
+            return
+        gone = dict.fromkeys(restarting - options.keys())
+        await self._patch_spec(machine, {"options": gone | asked})
+        change = {"driverConfig": dict(edited), "update": render_machine_update(started)}
+        await self._context.patch_machine_status(machine, change)
 
     # -- the end of a turn -----------------------------------------------------------------------------------------
 

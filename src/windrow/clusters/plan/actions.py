@@ -531,6 +531,24 @@ class ApplyUpdate(
 
 
 @dataclass(frozen=True)
+class PowerVM(
+    _MachineAction,
+    reason="PowerVM",
+    done="Requested that the VM of Machine {action.machine} is {action.wanted}",
+):
+    """Stop or start the VM of a machine in its turn."""
+
+    wanted: Literal["on", "off"]
+
+
+@dataclass(frozen=True)
+class EditVM(_MachineAction, reason="EditVM", done="Edited the VM of Machine {action.machine}"):
+    """Give the VM what its pool asks for and a restart gives it, and record that, with the next step; or why it is refused."""
+
+    version: str
+
+
+@dataclass(frozen=True)
 class FinishUpdate(
     _MachineAction, reason="FinishUpdate", done="Updated Machine {action.machine}", on_cluster=True
 ):
@@ -620,6 +638,8 @@ UpdateAction = (
     | MarkNode
     | RecordUpdateStep
     | ApplyUpdate
+    | PowerVM
+    | EditVM
     | FinishUpdate
     | FailUpdate
     | DropUpdate

@@ -33,6 +33,7 @@ from windrow.clusters.plan.endpoint import (
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.plan.updates.gates import has_turn
+from windrow.clusters.plan.updates.vm_turns import is_vm_restart
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.surplus import Progress, choose_machines_to_delete, find_progress
 
@@ -175,6 +176,8 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
         may_return = machine.presence != "missing" and diagnosis.health != "stopped"
         if has_turn(machine) and may_return and not machine.record.replace_now:
             continue  # its service restarts, and its API with it
+        if is_vm_restart(machine):
+            continue  # it is stopped on purpose
         match diagnosis.health:
             case "healthy" if diagnosis.until is None:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from windrow.clusters.api.updates.turn import VM_RESTART
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
@@ -12,7 +13,7 @@ from windrow.kubernetes.conditions import Condition, find_condition, set_conditi
 
 UPDATING, ROLLING_OUT = "Updating", "RollingOut"
 UPDATE_FAILED = "UpdateFailed"
-_REASONS = {"Drain": "Draining", "Apply": "Applying"}
+_REASONS = {"Drain": "Draining", "Apply": "Applying", "Stop": "Stopping", "Start": "Starting"}
 
 
 def with_updating(
@@ -28,7 +29,8 @@ def with_updating(
     if (failure := update.failure) is not None:
         message = f"step {failure.step}: {failure.message}; {failure.hint}"
         return set_condition(conditions, Condition(UPDATING, "False", UPDATE_FAILED, message), state.now)
-    message = f"to {update.version}" + (f"; waiting for {wait.what}" if wait else "")
+    what = "its VM restarts" if update.change == VM_RESTART else f"to {update.version}"
+    message = what + (f"; waiting for {wait.what}" if wait else "")
     reason = _REASONS.get(update.step, UPDATING)
     return set_condition(conditions, Condition(UPDATING, "True", reason, message), state.now)
 

@@ -16,10 +16,10 @@ from windrow.core.clock import format_time
 from windrow.kubernetes.objects import nested, time_of
 
 # In their order. "Drain": the Node is cordoned, and drained where that is asked for; "Apply": a Job writes the files on it
-# and restarts the service, and the Node shows what it runs then.
-UpdateStep = Literal["Drain", "Apply"]
-STEPS: tuple[UpdateStep, ...] = ("Drain", "Apply")
-SERVICE_RESTART, LIVE = "service restart", "live"
+# and restarts the service, and the Node shows what it runs then; "Stop" and "Start" of a VM that is edited in between.
+UpdateStep = Literal["Drain", "Apply", "Stop", "Start"]
+STEPS: tuple[UpdateStep, ...] = ("Drain", "Apply", "Stop", "Start")
+SERVICE_RESTART, LIVE, VM_RESTART = "service restart", "live", "VM restart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class UpdateFailure:
 @dataclass(frozen=True, slots=True)
 class MachineUpdate:
     """The turn of one machine. `attempt` counts those with the same `id`; `cordoned` says that the Node was schedulable
-    before, so that it is again afterwards."""
+    before, so that it is again afterwards. `boot` is the Node's boot ID before its VM was restarted, `refused` why the VM was not
+    edited."""
 
     id: str
     change: str
@@ -47,17 +48,20 @@ class MachineUpdate:
     job: str = ""
     attempt: int = 1
     cordoned: bool = False
+    boot: str = ""
+    refused: str = ""
     failure: UpdateFailure | None = None
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it is carried out by a Job in the guest."""
-        return self.change in (SERVICE_RESTART, LIVE)
+        """Whether the machine stays: it is carried out by a Job in the guest, or by a restart of its VM."""
+        return self.change in (SERVICE_RESTART, LIVE, VM_RESTART)
 
 
-def update_id(change: str, version: str, config_hash: str) -> str:
-    """The digest of what is wanted."""
-    return hashlib.sha256(f"{change}\n{version}\n{config_hash}".encode()).hexdigest()[:12]
+def update_id(change: str, version: str, config_hash: str, options: str = "") -> str:
+    """The digest of what is wanted; `options` are those of a VM that is restarted for them, as one text."""
+    parts = (change, version, config_hash, options) if options else (change, version, config_hash)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def job_name(machine_uid: str, id: str, attempt: int) -> str:
@@ -82,6 +86,8 @@ def read_machine_update(status: Mapping[str, Any]) -> MachineUpdate | None:
         job=str(raw.get("job") or ""),
         attempt=int(raw.get("attempt") or 1),
         cordoned=raw.get("cordoned") is True,
+        boot=str(raw.get("boot") or ""),
+        refused=str(raw.get("refused") or ""),
         failure=_read_failure(raw.get("failure")),
     )
 
@@ -111,6 +117,8 @@ def render_machine_update(update: MachineUpdate) -> dict[str, Any]:
         "job": update.job or None,
         "attempt": update.attempt,
         "cordoned": update.cordoned,
+        "boot": update.boot or None,
+        "refused": update.refused or None,
         "failure": None
         if failure is None
         else {

@@ -18,7 +18,7 @@ that asks for something else, or when the Machine is annotated to be tried again
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from windrow.clusters.api.names import RETRY_UPDATE
@@ -26,6 +26,7 @@ from windrow.clusters.api.updates.strategy import DrainOptions
 from windrow.clusters.api.updates.turn import (
     LIVE,
     SERVICE_RESTART,
+    VM_RESTART,
     MachineUpdate,
     UpdateFailure,
     job_name,
@@ -50,8 +51,10 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.plan.updates.gates import has_turn, tier_of
+from windrow.clusters.plan.updates.vm_turns import VmStep, find_vm_step
 from windrow.clusters.state import ClusterState, MachineState, Node, unreachable_reason
 from windrow.core.formats.duration import human_duration
+from windrow.core.formats.json import dumps
 from windrow.kubernetes.kubectl import render_kubectl
 from windrow.machines.port import Problem
 
@@ -74,10 +77,11 @@ class WantedUpdate:
     version: str
     config_hash: str
     because: str
+    options: str = field(default="", repr=False)  # what its VM is to have, as one text
 
     @property
     def id(self) -> str:
-        return update_id(self.change, self.version, self.config_hash)
+        return update_id(self.change, self.version, self.config_hash, self.options)
 
 
 def plan(state: ClusterState) -> PartialPlan:
@@ -107,6 +111,8 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
     for one in pending_changes(state).turns:
         machine = by_name[one.machine]
         is_upgrade = one.version != machine.record.version
+        if one.change == VM_RESTART and machine.record.was_ready:
+            found.append(_want_vm_restart(one, machine, state))
         if one.change == SERVICE_RESTART and machine.record.was_ready and not (is_upgrade and problem):
             found.append(
                 WantedUpdate(one.machine, SERVICE_RESTART, one.version, one.config_hash, _why(one, machine))
@@ -119,6 +125,15 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
             why = "what it runs is asked for again"
             found.append(WantedUpdate(machine.name, update.change, record.version, record.config_hash, why))
     return tuple(found)
+
+
+def _want_vm_restart(change: MachineChange, machine: MachineState, state: ClusterState) -> WantedUpdate:
+    """The version and the configuration stay; what else is asked for has the next turn."""
+    record, pool = machine.record, state.cluster.find_pool(machine.pool)
+    options = pool.options if pool is not None and pool.options is not None else {}
+    text = dumps(dict(sorted(options.items()))).decode()
+    why = f"{change.changed} changed"
+    return WantedUpdate(machine.name, VM_RESTART, record.version, record.config_hash, why, text)
 
 
 def _list_live(state: ClusterState) -> Iterator[WantedUpdate]:
@@ -291,13 +306,14 @@ def _new_update(machine: MachineState, wanted: WantedUpdate, state: ClusterState
         job=job_name(machine.record.uid, wanted.id, attempt),
         attempt=attempt,
         cordoned=was_cordoned or cordons,
+        boot=node.boot_id if node is not None and wanted.change == VM_RESTART else "",
     )
 
 
 def _must_cordon(machine: MachineState, wanted: WantedUpdate, state: ClusterState) -> bool:
     """For another version, where other Nodes can take the pods: a lone Node is never cordoned, since what its new release
     installs needs a Node, too."""
-    if machine.record.version == wanted.version:
+    if machine.record.version == wanted.version and wanted.change != VM_RESTART:
         return False
     others = (one for one in state.active if one.name != machine.name)
     return any(one.is_ready and one.node is not None and not one.node.unschedulable for one in others)
@@ -317,6 +333,8 @@ def _continue(
         _after_failure(machine, update, update.failure, wanted, state, partial)
     elif update.step == "Apply":
         _apply(machine, update, state, partial)
+    elif update.step in ("Stop", "Start"):
+        _restart_vm(machine, update, state, partial)
     elif wanted is None or wanted.id != update.id:
         _begin_otherwise(machine, update, wanted, state, partial)
     else:
@@ -339,7 +357,7 @@ def _begin_otherwise(
     is_as_recorded = wanted is None or (
         wanted.version == machine.record.version and wanted.config_hash == machine.record.config_hash
     )
-    if update.step == "Drain" and is_as_recorded:
+    if is_as_recorded and (update.step == "Drain" or update.change == VM_RESTART):
         if not state.guest.is_reachable:
             _await_guest(machine, "its turn ends", state, partial)
             return
@@ -363,8 +381,10 @@ def drain_options(machine: MachineState, state: ClusterState) -> DrainOptions:
 
 
 def must_drain(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
-    """Whether its pods are evicted first: for another version, where that is asked for and the Node was cordoned for it."""
-    return update.cordoned and update.step == "Drain" and drain_options(machine, state).enabled
+    """Whether its pods are evicted first: for another version, where that is asked for and the Node was cordoned for it; before its
+    VM stops always, where other Nodes can take them."""
+    is_asked = update.change == VM_RESTART or drain_options(machine, state).enabled
+    return update.cordoned and update.step == "Drain" and is_asked
 
 
 def _drain(machine: MachineState, update: MachineUpdate, state: ClusterState, partial: PartialPlan) -> None:
@@ -385,7 +405,8 @@ def _drain(machine: MachineState, update: MachineUpdate, state: ClusterState, pa
 def _begin_apply(
     machine: MachineState, update: MachineUpdate, because: str, state: ClusterState, partial: PartialPlan
 ) -> None:
-    changed = replace(update, step="Apply", step_since=state.now)
+    step = "Stop" if update.change == VM_RESTART else "Apply"
+    changed = replace(update, step=step, step_since=state.now)
     partial.actions.append(RecordUpdateStep(because, machine.name, changed))
 
 
@@ -434,6 +455,25 @@ def _apply(machine: MachineState, update: MachineUpdate, state: ClusterState, pa
             partial.actions.append(ApplyUpdate(why, machine.name, update.job, machine.node_name))
         return
     _finish(machine, update, partial)
+
+
+def _restart_vm(
+    machine: MachineState, update: MachineUpdate, state: ClusterState, partial: PartialPlan
+) -> None:
+    step = find_vm_step(machine, update, state)
+    hint = f"mend it, then {retry_hint(machine)}; or have the machine replaced"
+    if step.failed:
+        _fail(machine, update, update.step, step.failed, hint, state, partial)
+    elif step.waiting_for:
+        then = "it is edited and started" if update.step == "Stop" else "its turn ends"
+        partial.wait(step.waiting_for, then, machine.name, step.until)
+        partial.actions += [step.action] if step.action is not None else []
+    elif update.refused:
+        correct = "set the field back, or correct what it says; a spec that asks for something else begins another turn"
+        _fail(machine, update, "Edit", update.refused, correct, state, partial)
+    else:
+        what = "its VM runs as its pool asks"
+        partial.actions.append(FinishUpdate(what, machine.name, machine.node_name, update.cordoned))
 
 
 def _may_create_job(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
@@ -569,7 +609,10 @@ def _after_failure(
     state: ClusterState,
     partial: PartialPlan,
 ) -> None:
-    if update.step == "Apply" and not why_not_applied(machine, update, state):
+    is_well = update.step == "Apply" and not why_not_applied(machine, update, state)
+    if is_well or (
+        update.step == "Start" and not update.refused and find_vm_step(machine, update, state) == VmStep()
+    ):
         _finish(machine, update, partial)
     elif (wanted is None and update.step == "Drain") or (
         wanted is not None and (wanted.id != update.id or machine.record.retry_update)

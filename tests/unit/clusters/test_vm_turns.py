@@ -1,0 +1,172 @@
+"""The steps of a turn that restarts a VM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.clusters.builders import (
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    look,
+    minutes,
+    missing,
+    of_kind,
+    planned,
+    record_of,
+    sighted,
+    silent,
+    stopped,
+    unknown,
+    unready,
+)
+
+from windrow.clusters.api.updates.turn import (
+    VM_RESTART,
+    MachineUpdate,
+    UpdateFailure,
+    read_machine_update,
+    render_machine_update,
+)
+from windrow.clusters.plan.actions import EditVM, FailUpdate, FinishUpdate, PowerVM, StartVM
+from windrow.clusters.plan.updates.vm_turns import START_TIMEOUT, STOP_TIMEOUT, find_vm_step
+from windrow.clusters.state import MachineState
+
+SERVERS, WORKERS = a_pool("servers", 1, SERVER), a_pool("workers", 1)
+
+
+def an_update(step: str, since: timedelta = minutes(1), **rest: Any) -> MachineUpdate:
+    return MachineUpdate(
+        "digest",
+        VM_RESTART,
+        "v1.35.1+rke2r1",
+        "",
+        step,
+        step_since=NOON - since,
+        cordoned=True,
+        boot="b-1",
+        **rest,
+    )
+
+
+def in_turn(machine: MachineState, update: MachineUpdate) -> MachineState:
+    return record_of(machine, status={"update": render_machine_update(update)})
+
+
+def booted(machine: MachineState, boot: str) -> MachineState:
+    assert machine.node is not None
+    return replace(machine, node=replace(machine.node, boot_id=boot))
+
+
+RUNNING = booted(a_machine("w1", WORKERS), "b-1")
+STOPPED = booted(stopped(a_machine("w1", WORKERS)), "b-1")
+BACK = booted(a_machine("w1", WORKERS), "b-2")
+
+
+def step_of(machine: MachineState, update: MachineUpdate, **rest: Any) -> Any:
+    return find_vm_step(machine, update, look(a_cluster(SERVERS, WORKERS), [machine], **rest))
+
+
+@pytest.mark.parametrize(
+    ("machine", "waiting", "action"),
+    [
+        (
+            RUNNING,
+            "VirtualMachine default/w1 to stop",
+            PowerVM("it is edited while it does not run", "w1", "off"),
+        ),
+        (sighted(RUNNING, state="stopping"), "VirtualMachine default/w1 to stop", None),
+        (STOPPED, "VirtualMachine default/w1 to be edited", EditVM("it is stopped", "w1", "v1.35.1+rke2r1")),
+        (unknown(RUNNING), "the state of VirtualMachine default/w1 (401)", None),
+    ],
+)
+def test_a_vm_is_stopped_and_then_edited(machine: MachineState, waiting: str, action: Any) -> None:
+    step = step_of(machine, an_update("Stop"))
+    assert (step.waiting_for, step.action, step.failed) == (waiting, action, "")
+
+
+@pytest.mark.parametrize(
+    ("machine", "waiting", "action"),
+    [
+        (STOPPED, "VirtualMachine default/w1 to run", PowerVM("it is edited", "w1", "on")),
+        (sighted(RUNNING, state="starting"), "VirtualMachine default/w1 to run", None),
+        (RUNNING, "Node w1 to report that it has booted", None),
+        (unready(BACK), "Node w1 to become Ready again (kubelet stopped posting)", None),
+        (replace(BACK, node=None), "Node w1 to be there again", None),
+        (BACK, "", None),
+    ],
+)
+def test_the_turn_ends_when_the_node_is_ready_after_another_boot(
+    machine: MachineState, waiting: str, action: Any
+) -> None:
+    step = step_of(machine, an_update("Start"))
+    assert (step.waiting_for, step.action, step.failed) == (waiting, action, "")
+
+
+def test_a_member_of_etcd_has_to_vote_again() -> None:
+    server = booted(a_machine("s1", SERVERS), "b-2")
+    assert server.node is not None
+    learner = replace(server, node=replace(server.node, etcd_voter=False))
+    assert step_of(learner, an_update("Start")).waiting_for == "the etcd member of Node s1 to vote"
+
+
+def test_a_guest_that_does_not_answer_is_waited_for() -> None:
+    assert "the guest API server" in step_of(BACK, an_update("Start"), guest=silent()).waiting_for
+
+
+@pytest.mark.parametrize(
+    ("machine", "update", "failed"),
+    [
+        (RUNNING, an_update("Stop", STOP_TIMEOUT), "VirtualMachine default/w1 did not stop within 10m"),
+        (RUNNING, an_update("Stop", STOP_TIMEOUT - timedelta(seconds=1)), ""),
+        (STOPPED, an_update("Stop", STOP_TIMEOUT), ""),
+        (
+            RUNNING,
+            an_update("Start", START_TIMEOUT),
+            "after 15m the turn still waits for Node w1 to report that it has booted",
+        ),
+        (RUNNING, an_update("Start", START_TIMEOUT - timedelta(seconds=1)), ""),
+        (BACK, an_update("Start", START_TIMEOUT), ""),
+        (missing(RUNNING), an_update("Stop"), "VirtualMachine default/w1 is gone"),
+    ],
+)
+def test_a_step_that_takes_too_long_fails(machine: MachineState, update: MachineUpdate, failed: str) -> None:
+    assert step_of(machine, update).failed == failed
+
+
+def planned_turn(machine: MachineState, update: MachineUpdate) -> Any:
+    return planned(a_cluster(SERVERS, WORKERS), [a_machine("s1", SERVERS), in_turn(machine, update)])
+
+
+def test_a_vm_that_is_stopped_for_its_turn_is_not_started_by_repair() -> None:
+    plan = planned_turn(STOPPED, an_update("Stop"))
+    assert of_kind(plan, EditVM)
+    assert not of_kind(plan, StartVM, PowerVM)
+
+
+def test_a_vm_that_is_off_after_its_turn_has_failed_is_started_by_repair() -> None:
+    update = an_update("Start", failure=UpdateFailure("Start", "late"))
+    assert of_kind(planned_turn(STOPPED, update), StartVM)
+
+
+def test_a_turn_whose_edit_was_refused_fails_once_the_machine_is_back_and_only_then() -> None:
+    update = an_update("Start", refused="exceeded quota")
+    assert not of_kind(planned_turn(STOPPED, update), FailUpdate, FinishUpdate)
+    [failed] = of_kind(planned_turn(BACK, update), FailUpdate)
+    assert "step Edit: exceeded quota" in str(failed)
+    assert of_kind(planned_turn(BACK, an_update("Start")), FinishUpdate)
+
+
+def test_a_turn_that_was_late_ends_once_the_node_is_well() -> None:
+    update = an_update("Start", failure=UpdateFailure("Start", "late"))
+    assert of_kind(planned_turn(BACK, update), FinishUpdate)
+
+
+def test_the_record_of_a_turn_is_read_as_it_is_written() -> None:
+    update = an_update("Start", refused="exceeded quota")
+    assert read_machine_update({"update": render_machine_update(update)}) == update
