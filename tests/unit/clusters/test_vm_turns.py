@@ -40,7 +40,10 @@ from windrow.clusters.state import MachineState
 SERVERS, WORKERS = a_pool("servers", 1, SERVER), a_pool("workers", 1)
 
 
-def an_update(step: str, since: timedelta = minutes(1), **rest: Any) -> MachineUpdate:
+A_MINUTE = minutes(1)
+
+
+def an_update(step: str, since: timedelta = A_MINUTE, **rest: Any) -> MachineUpdate:
     return MachineUpdate(
         "digest",
         VM_RESTART,
