@@ -147,11 +147,12 @@ def test_what_does_not_fit_any_more_is_told_while_the_cluster_runs() -> None:
             await sim.advance(seconds=5)
             assert (await told())[0] == "Supported"
 
-            await sim.management_client.patch(ref, {"spec": {"kubernetesVersion": "v1.99.0+rke2r1"}})
+            later = {"kubernetesVersion": "v1.35.99+rke2r1", "paused": True}
+            await sim.management_client.patch(ref, {"spec": later})
             await sim.advance(seconds=5)
             reason, message = await told()
             assert reason == "SupportedWithWarnings"
-            assert "RKE2 v1.99.0+rke2r1 is newer than what the support matrix" in message
+            assert "RKE2 v1.35.99+rke2r1 is newer than what the support matrix" in message
 
             ranges = '{"harvester-cloud-provider":">=0.0.1 <0.2.0"}'
             await sim.harvester_client.patch(CHART_VERSIONS, {"value": ranges})
@@ -161,7 +162,7 @@ def test_what_does_not_fit_any_more_is_told_while_the_cluster_runs() -> None:
             reason, message = await told()
             assert reason == "NotSupported"
             assert "and RKE2 v1.34.7+rke2r1 runs 0.2.11" in message
-            assert "v1.99.0" in message
+            assert "v1.35.99" in message
 
     run_driven(story())
 

@@ -527,7 +527,7 @@ def test_the_guest_of_a_cluster_that_is_deleted_is_not_watched_so_that_its_end_i
             await stock(sim, documents)
             ref = await post(sim, documents)
             await sim.cluster(ref.name, ref.namespace).wait_for_settled()
-            assert OpenWatches.count == 1
+            assert OpenWatches.count == 2  # of Nodes, and of ETCDSnapshotFiles
 
             await sim.management_client.delete(ref)
             await sim.advance(seconds=1)
