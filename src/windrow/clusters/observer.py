@@ -204,11 +204,13 @@ class Observer:
     def _find_config_hashes(self, key: ObjectRef, cluster: Cluster, version: str) -> Mapping[str, str]:
         if cluster.deletion_timestamp is not None:
             return {}  # it needs none, and its spec may be what cannot be read
-        spec, known = cluster.raw.get("spec"), self._hashes.setdefault(key, {})
-        if version not in known or known[version][0] != spec:
+        # Endpoints are in certificates, and are recorded in the status: after a load balancer has its address, for example.
+        hashed = cluster.raw.get("spec"), cluster.endpoint_hosts
+        known = self._hashes.setdefault(key, {})
+        if version not in known or known[version][0] != hashed:
             kept = {cluster.recorded.version, cluster.version}
             self._hashes[key] = known = {other: one for other, one in known.items() if other in kept}
-            known[version] = (spec, find_config_hashes(cluster, version))
+            known[version] = (hashed, find_config_hashes(cluster, version))
         return known[version][1]
 
     def _find_wanted_hashes(

@@ -138,13 +138,15 @@ def observe(
     account: bool | None = True,
     failure: CredentialError | None = None,
     status: Mapping[str, Any] | None = None,
+    earlier: Mapping[str, Any] | None = None,
     rke: Mapping[str, Any] | None = None,
     secret: SecretData | None = None,
     is_probed: bool = True,
     **metadata: Any,
 ) -> ClusterState:
     """`hidden` are credentials that may not read which Harvester it is; `is_new`: the preflight is to come. `kept` is in the Secret
-    of the Cluster; `account`: whether the watch shows its ServiceAccount; `failure` is that of its credential's probe."""
+    of the Cluster; `account`: whether the watch shows its ServiceAccount; `failure` is that of its credential's probe. `earlier` is
+    the status at a look before."""
     unused: Any = None
     clock: Any = SimpleNamespace(monotonic=lambda: timedelta(), now=lambda: NOON)
     configs = configs or [a_raw_config()]
@@ -159,7 +161,9 @@ def observe(
     )
     if not is_new:
         raw["status"] = {"initialized": True, "initServer": {"name": "s1", "uid": "uid-s1"}}
+    before = {**raw, "status": {**raw["status"], **(earlier or {})}}
     raw["status"] |= status or {}
+    clusters = {KEY: raw}
     namespaces = frozenset({"fleet-default"} if is_allowed else ())
     access = render_kubeconfig(ClientConfig("https://10.0.0.1:6443", token="t"), "harvester")
     allowed = SecretData(
@@ -173,7 +177,7 @@ def observe(
         secrets[SECRET.ref(name, "fleet-default")] = SecretData("fleet-default", name, "u", data=kept)
     context = ReconcileContext(
         api=site,  # type: ignore[arg-type]
-        clusters={KEY: raw},  # type: ignore[arg-type]
+        clusters=clusters,  # type: ignore[arg-type]
         machines=SimpleNamespace(by_index=lambda uid: [one for one in machines if one.cluster_uid == uid]),  # type: ignore[arg-type]
         secrets=secrets,  # type: ignore[arg-type]
         clock=clock,
@@ -229,7 +233,12 @@ def observe(
         "scopes": SimpleNamespace(forget=lambda cluster: None),
         "snapshots": SimpleNamespace(by_index=lambda uid: iter(())),
     }
-    state = asyncio.run(Observer(context, **parts).observe(KEY))
+    observer = Observer(context, **parts)
+    if earlier is not None:
+        clusters[KEY] = before
+        asyncio.run(observer.observe(KEY))
+        clusters[KEY] = raw
+    state = asyncio.run(observer.observe(KEY))
     assert state is not None
     return state
 
@@ -1020,6 +1029,15 @@ def test_the_preflight_is_repeated_for_another_spec_and_where_the_name_of_the_ac
 def test_every_pool_has_the_digest_of_its_configuration_but_for_a_cluster_that_is_deleted() -> None:
     assert all(observe(Harvester()).config_hashes.get(name) for name in ("pool1",))
     assert observe(Harvester(), deletionTimestamp=GONE).config_hashes == {}
+
+
+def test_an_endpoint_that_is_recorded_later_is_part_of_the_digest_of_the_configuration() -> None:
+    recorded = {"controlPlaneEndpoint": {"mode": "address", "host": "10.0.0.9"}}
+
+    at_once = observe(Harvester(), status=recorded).config_hashes
+    later = observe(Harvester(), earlier={}, status=recorded).config_hashes
+
+    assert later == at_once != observe(Harvester()).config_hashes
 
 
 def test_a_twin_is_another_cluster_whose_guest_has_the_same_uid() -> None:
