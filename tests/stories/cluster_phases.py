@@ -158,6 +158,27 @@ async def snapshot(stage: DemoCluster) -> None:
     )
 
 
+async def rotate_keys(stage: DemoCluster) -> None:
+    """A user asks for other encryption keys."""
+    change = {"spec": {"rkeConfig": {"rotateEncryptionKeys": {"generation": 1}}}}
+    await stage.manager.patch(stage.ref, change)
+
+    def is_so(world: Objects) -> bool | None:
+        done = nested(world.get((stage.namespace, stage.name)), "status", "rotateEncryptionKeysPhase")
+        assert done != "Failed"
+        return True if done == "Done" else None
+
+    await wait_for(
+        stage.manager.transport,
+        CLUSTER,
+        is_so,
+        what="the rotation of encryption keys",
+        clock=stage.clock,
+        within=stage.timeout,
+    )
+    await stage.wait_for_settled()
+
+
 async def restore(stage: DemoCluster) -> None:
     """Every server is lost, and a user restores the snapshot in S3."""
     snapshots = await stage.manager.list(ETCD_SNAPSHOT, stage.namespace)
@@ -256,6 +277,7 @@ PHASES: dict[str, Phase] = {
     "lose a server": lose("etcd"),
     "serve": serve,
     "snapshot": snapshot,
+    "rotate keys": rotate_keys,
     "upgrade": upgrade,
     "restore": restore,
     "delete": delete,

@@ -61,6 +61,9 @@ class Node:
     labels: frozenset[str] = frozenset()  # their keys
     macvlan: MacvlanState = ""  # whether its kernel has the module
     applied_revision: str = ""
+    encryption_hash: str = (
+        ""  # of its server: the stage of a rotation of encryption keys, and a digest of the keys
+    )
     kubelet_version: str = ""
     boot_id: str = ""  # of its kernel's last boot
     etcd_removal_requested: bool = False
@@ -98,6 +101,10 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         labels=frozenset(labels),
         macvlan=read_macvlan(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
+        encryption_hash=next(
+            filter(None, (annotations.get(f"{layout.name}.io/encryption-config-hash") for layout in LAYOUTS)),
+            "",
+        ),
         kubelet_version=text_at(raw, "status", "nodeInfo", "kubeletVersion"),
         boot_id=text_at(raw, "status", "nodeInfo", "bootID"),
         etcd_removal_requested=any(annotations.get(layout.etcd_remove) == "true" for layout in LAYOUTS),

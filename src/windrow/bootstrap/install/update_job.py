@@ -31,6 +31,7 @@ SANDBOX_IMAGE = "rancher/mirrored-pause:3.6"
 SCRIPT = "apply.sh"
 MOUNT, WORKSPACE = "/windrow", "/run/windrow-update"
 PENDING = "/var/lib/windrow/restart-pending"
+FOLLOWED = "/var/lib/windrow/restart-order"
 # What a container needs to run the machine's own shell.
 HOST_DIRECTORIES = ("/usr", "/bin", "/lib", "/lib64")
 # Of the whole script; each wait is bounded by it.
@@ -45,7 +46,8 @@ MAX_SECRET = 900_000  # bytes; the API server takes a megabyte with its names
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
     """What one machine is changed to. `restarts` says whether its service may be restarted for it; without that only the
-    files are written. Those in `applied_directory` need no restart: the server applies them by itself."""
+    files are written. Those in `applied_directory` need no restart: the server applies them by itself. With an `order` the service is
+    restarted once, whatever its files are."""
 
     name: str
     node: str
@@ -56,6 +58,7 @@ class UpdateJob:
     files: Sequence[File] = field(repr=False)
     applied_directory: str
     restarts: bool = True
+    order: str = ""
     image: str = SANDBOX_IMAGE
 
 
@@ -155,6 +158,14 @@ else
 fi
 """
 
+# The order is noted before it is followed, so that a script that is run again restarts nothing twice.
+_ORDER = """\
+if [ "$(cat {followed} 2>/dev/null || echo none)" != {order} ]; then
+  touch {pending}
+  echo {order} > {followed}
+fi
+"""
+
 _UNIT_CHANGED = """\
 systemctl daemon-reload
 """
@@ -222,6 +233,8 @@ def render_script(job: UpdateJob) -> str:
     }
     parts = ["#!/bin/sh\nset -eu\nmkdir -p /var/lib/windrow\n"]
     parts += [_put(number, file, job) for number, file in enumerate(job.files)]
+    if job.order:
+        parts.append(_ORDER.format(**names, order=quote(job.order), followed=quote(FOLLOWED)))
     parts.append(_UNIT_CHANGED)
     if job.restarts:
         parts.append(_INSTALL.format(**names, timeout=INSTALL_TIMEOUT_S, attempts=INSTALL_ATTEMPTS))

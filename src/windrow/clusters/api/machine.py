@@ -131,6 +131,11 @@ class Machine(HasRoles):
         """The change that is being carried out on it, or has failed on it; None while it has no turn."""
         return read_machine_update(self.status)
 
+    @property
+    def restarted(self) -> str:
+        """The order to restart its service that it has followed last."""
+        return str(self.status.get("restarted") or "")
+
     def find_condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)
 

@@ -34,6 +34,7 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
+from windrow.clusters.execute.key_rotation import KeyRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.restore import check_snapshot, restored_spec
@@ -43,6 +44,7 @@ from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.servers.supervisor import (
     Connect,
     EndpointNotServed,
+    ServerUnreachable,
     Supervisor,
     SupervisorError,
     TokenRejected,
@@ -75,6 +77,7 @@ class OperationActions:
     ) -> None:
         self._context, self._harvesters, self._guests = context, harvesters, guests
         self._connect, self._snapshots = connect, snapshots
+        self._rotation = KeyRotation(context, self._supervisor)
 
     async def execute(self, action: OperationAction, state: ClusterState) -> None:
         match action:
@@ -108,6 +111,16 @@ class OperationActions:
                 await self._set_restore_phase("Finished", state, action.because)
             case do.DeleteSnapshot():
                 await self._delete_snapshot(action, state)
+            case do.BeginKeyRotation():
+                await self._rotation.begin(action, state)
+            case do.SaveRotationSnapshot():
+                await self._save_rotation_snapshot(action, state)
+            case do.RotateKeys():
+                await self._rotation.rotate(action, state)
+            case do.FinishKeyRotation():
+                await self._rotation.set_phase("Done", state, message=None)
+            case do.FailKeyRotation():
+                await self._rotation.fail(action.because, state, action.generation)
             case do.SaveUpgradeSnapshot():
                 await self._save_upgrade_snapshot(action, state)
             case _:
@@ -264,6 +277,19 @@ class OperationActions:
             due = self._context.clock.now() + RETRY_AFTER[-1]
             said |= {"message": str(error)[:MAX_MESSAGE], "retryAt": format_time(due)}
         await self._context.patch_cluster_status(state, {"upgradeSnapshot": said})
+
+    async def _save_rotation_snapshot(self, action: do.SaveRotationSnapshot, state: ClusterState) -> None:
+        """Looked for first: an attempt may have been cut off. Without one nothing is rotated."""
+        machine = get_machine(action.member, state)
+        saving = do.SaveSnapshot(action.because, action.member, MAX_TRIES, action.name)
+        try:
+            name = await self._find_or_save(saving, machine, await self._read_s3(state), state)
+        except ServerUnreachable:
+            raise
+        except SupervisorError as error:
+            await self._rotation.fail(f"no etcd snapshot could be made: {error}; nothing was touched", state)
+            return
+        await self._rotation.set_phase("Rotate", state, snapshot=name)
 
     async def _delete_snapshot(self, action: do.DeleteSnapshot, state: ClusterState) -> None:
         file = action.snapshot.file

@@ -118,9 +118,12 @@ class UpdateActions:
             version=update.version,
             service=server if spec.is_server else agent,
             installer=distribution.INSTALLER,
-            files=_list_changeable(list(distribution.list_files(spec, self._context.matrix)), spec),
+            files=()
+            if update.restart
+            else _list_changeable(list(distribution.list_files(spec, self._context.matrix)), spec),
             applied_directory=distribution.LAYOUT.manifests_directory(spec),
             restarts=update.change == SERVICE_RESTART,
+            order=update.restart,
             image=choose_image(node, registry, state.cluster.update_image),
         )
 
@@ -177,7 +180,7 @@ class UpdateActions:
         await self._release_node(action.node, update.config_hash or "unknown", action.uncordons, state)
         await self._record_present(machine, update)
         await self._delete_job(update.job, state)
-        await self._end(machine)
+        await self._end(machine, update.restart)
 
     async def _release_node(self, node: str, revision: str, uncordons: bool, state: ClusterState) -> None:
         change: dict[str, Any] = {"metadata": {"annotations": {names.APPLIED_REVISION: revision}}}
@@ -211,8 +214,11 @@ class UpdateActions:
             except (NotFound, Conflict):
                 continue
 
-    async def _end(self, machine: Machine) -> None:
-        await self._context.patch_machine_status(machine, {"update": None})
+    async def _end(self, machine: Machine, restarted: str = "") -> None:
+        change: dict[str, Any] = {"update": None}
+        if restarted:
+            change["restarted"] = restarted
+        await self._context.patch_machine_status(machine, change)
 
     async def fail_update(self, action: do.FailUpdate, state: ClusterState) -> None:
         """The Node takes workloads again where it is Ready, since it runs what it ran or what was asked for."""

@@ -20,7 +20,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all
 from windrow.clusters.plan.disruptions import admit
-from windrow.clusters.plan.operations import restore, snapshots
+from windrow.clusters.plan.operations import restore, rotation, snapshots
 from windrow.clusters.plan.updates import turns
 from windrow.clusters.plan.volumes import fencing
 from windrow.clusters.state import ClusterState, ManagerLease
@@ -66,6 +66,7 @@ def plan_cluster(state: ClusterState) -> Plan:
     else:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
         partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state)).add(restore.plan(state))
+        partial.add(rotation.plan(state))
         if bootstrap.is_prepared(state):
             if not restore.is_under_way(state):
                 partial.add(turns.plan(state))  # first: of a machine in its turn that is what is waited for

@@ -333,7 +333,6 @@ CLUSTER_FIELDS = FieldTable(
         f"{_FILES}.secret.items[].dynamic": _ROLLOUTS,
         "spec.rkeConfig.provisionGeneration": _NOT_YET,
         "spec.rkeConfig.rotateCertificates": _NOT_YET,
-        "spec.rkeConfig.rotateEncryptionKeys": _NOT_YET,
         **{
             f"spec.rkeConfig.upgradeStrategy.{options}.{name}": why
             for options in ("controlPlaneDrainOptions", "workerDrainOptions")

@@ -33,6 +33,7 @@ RestorePhase = Literal[
     "Finished",
     "Failed",
 ]
+RotationPhase = Literal["", "Prepare", "Rotate", "PostRotateRestart", "Done", "Failed"]
 RestoredConfig = Literal["none", "kubernetesVersion", "all"]
 
 
@@ -51,6 +52,7 @@ class Operations:
 
     snapshot_create: int = 0
     restore: RestoreRequest | None = None
+    rotate_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,27 @@ class RecordedRestore:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedRotation:
+    """`status.rotateEncryptionKeys*`: `leader` is the Machine whose server is asked, `active_key` the one before the rotation."""
+
+    generation: int = 0
+    phase: RotationPhase = ""
+    leader: str = ""
+    id: str = ""
+    active_key: str = ""
+    snapshot: str = ""
+    message: str = ""
+    since: datetime | None = None  # the phase
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedOperations:
     """What is recorded in the status of the Cluster."""
 
     snapshot: RecordedSnapshot = field(default_factory=RecordedSnapshot)
     restore: RecordedRestore = field(default_factory=RecordedRestore)
+    rotation: RecordedRotation = field(default_factory=RecordedRotation)
     s3_digest: str = ""  # of what the guest was told of S3
     spec_digest: str = ""  # of the spec that snapshots carry now
 
@@ -107,6 +125,7 @@ def read_operations(rke: Fields, recorded: RecordedOperations) -> Operations:
     return Operations(
         snapshot_create=_read_generation(rke, "etcdSnapshotCreate", recorded.snapshot.generation),
         restore=_read_restore(rke, recorded.restore.generation),
+        rotate_keys=_read_generation(rke, "rotateEncryptionKeys", recorded.rotation.generation),
     )
 
 
@@ -157,6 +176,7 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
             ),
         ),
         restore=_read_recorded_restore(status),
+        rotation=_read_recorded_rotation(status),
         s3_digest=str(nested(status, "etcdSnapshotS3", "digest", default="") or ""),
         spec_digest=str(nested(status, "etcdSnapshotMetadata", "digest", default="") or ""),
     )
@@ -177,6 +197,21 @@ def _read_recorded_restore(status: Mapping[str, Any]) -> RecordedRestore:
         replaced=tuple(map(str, replaced)) if isinstance(replaced, list) else (),
         message=str(run.get("message") or ""),
         since=time_of(run, "since"),
+    )
+
+
+def _read_recorded_rotation(status: Mapping[str, Any]) -> RecordedRotation:
+    run, phase = _mapping(status, "rotateEncryptionKeysRun"), status.get("rotateEncryptionKeysPhase")
+    return RecordedRotation(
+        generation=_read_number(_mapping(status, "rotateEncryptionKeys").get("generation")),
+        phase=next((one for one in get_args(RotationPhase) if one == phase), ""),
+        leader=str(status.get("rotateEncryptionKeysLeader") or ""),
+        id=str(run.get("id") or ""),
+        active_key=str(run.get("activeKey") or ""),
+        snapshot=str(run.get("snapshot") or ""),
+        message=str(run.get("message") or ""),
+        since=time_of(run, "since"),
+        retry_at=time_of(run, "retryAt"),
     )
 
 

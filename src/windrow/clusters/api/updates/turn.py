@@ -50,6 +50,7 @@ class MachineUpdate:
     cordoned: bool = False
     boot: str = ""
     refused: str = ""
+    restart: str = ""  # the id of the order to restart its service, where nothing of it is changed
     failure: UpdateFailure | None = None
 
     @property
@@ -59,7 +60,8 @@ class MachineUpdate:
 
 
 def update_id(change: str, version: str, config_hash: str, options: str = "") -> str:
-    """The digest of what is wanted; `options` are those of a VM that is restarted for them, as one text."""
+    """The digest of what is wanted; `options` are those of a VM that is restarted for them, as one text, or the
+    order to restart a service."""
     parts = (change, version, config_hash, options) if options else (change, version, config_hash)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
@@ -88,6 +90,7 @@ def read_machine_update(status: Mapping[str, Any]) -> MachineUpdate | None:
         cordoned=raw.get("cordoned") is True,
         boot=str(raw.get("boot") or ""),
         refused=str(raw.get("refused") or ""),
+        restart=str(raw.get("restart") or ""),
         failure=_read_failure(raw.get("failure")),
     )
 
@@ -119,6 +122,7 @@ def render_machine_update(update: MachineUpdate) -> dict[str, Any]:
         "cordoned": update.cordoned,
         "boot": update.boot or None,
         "refused": update.refused or None,
+        "restart": update.restart or None,
         "failure": None
         if failure is None
         else {

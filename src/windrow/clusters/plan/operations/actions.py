@@ -153,3 +153,49 @@ class SaveUpgradeSnapshot(
     version: str
     name: str  # with which that of the file begins
     generation: int
+
+
+@dataclass(frozen=True)
+class BeginKeyRotation(
+    OperationAction,
+    reason="RotateEncryptionKeys",
+    done="Began to rotate the encryption keys of {cluster}",
+):
+    """Record that encryption keys are going to be rotated, and which server is asked; or why they cannot be."""
+
+    generation: int
+    leader: str
+
+
+@dataclass(frozen=True)
+class SaveRotationSnapshot(OperationAction, reason="SaveRotationSnapshot"):
+    """Have an etcd member make a snapshot before keys are rotated, and record its name."""
+
+    member: str
+    name: str  # with which that of the file begins
+
+
+@dataclass(frozen=True)
+class RotateKeys(OperationAction, reason="RotateKeys"):
+    """Have the leader rotate its keys, unless it has done so."""
+
+    leader: str
+
+
+@dataclass(frozen=True)
+class FinishKeyRotation(
+    OperationAction, reason="EncryptionKeysRotated", done="Rotated the encryption keys of {cluster}"
+):
+    """Record that the servers use the new key."""
+
+
+@dataclass(frozen=True)
+class FailKeyRotation(
+    OperationAction,
+    reason="KeyRotationFailed",
+    done="Failed to rotate the encryption keys of {cluster}",
+    event="Warning",
+):
+    """Record why keys were not rotated. It stays so until the generation is raised."""
+
+    generation: int

@@ -6,6 +6,7 @@ from windrow.clusters.state import ClusterState
 from windrow.kubernetes.conditions import Condition
 
 SNAPSHOT_CREATED, SNAPSHOT_RESTORED = "SnapshotCreated", "SnapshotRestored"
+KEYS_ROTATED = "EncryptionKeysRotated"
 
 
 def operation_conditions(state: ClusterState) -> list[Condition]:
@@ -18,12 +19,15 @@ def operation_conditions(state: ClusterState) -> list[Condition]:
         name = f"etcdSnapshotRestore of generation {recorded.restore.generation}"
         about = recorded.restore.message or f"snapshot {recorded.restore.file}"
         found.append(_condition(SNAPSHOT_RESTORED, recorded.restore.phase, name, about))
+    if recorded.rotation.phase:
+        name = f"rotateEncryptionKeys of generation {recorded.rotation.generation}"
+        found.append(_condition(KEYS_ROTATED, recorded.rotation.phase, name, recorded.rotation.message))
     return found
 
 
 def _condition(type: str, phase: str, name: str, message: str) -> Condition:
-    if phase == "Finished":
-        return Condition(type, "True", "Finished", message or f"{name} is done")
+    if phase in ("Finished", "Done"):
+        return Condition(type, "True", phase, message or f"{name} is done")
     if phase == "Failed":
         return Condition(type, "False", "Failed", f"{name} failed: {message}")
     return Condition(type, "Unknown", phase, f"{name} is at phase {phase}; {message}".removesuffix("; "))

@@ -49,6 +49,7 @@ from windrow.clusters.plan.actions import (
     UpdateNode,
     first_clause,
 )
+from windrow.clusters.plan.operations import rotation
 from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.plan.updates.gates import has_turn, tier_of
 from windrow.clusters.plan.updates.vm_turns import VmStep, find_vm_step
@@ -78,10 +79,11 @@ class WantedUpdate:
     config_hash: str
     because: str
     options: str = field(default="", repr=False)  # what its VM is to have, as one text
+    restart: str = ""  # the order to restart its service, where nothing else is asked for
 
     @property
     def id(self) -> str:
-        return update_id(self.change, self.version, self.config_hash, self.options)
+        return update_id(self.change, self.version, self.config_hash, self.options or self.restart)
 
 
 def plan(state: ClusterState) -> PartialPlan:
@@ -117,6 +119,7 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
             found.append(
                 WantedUpdate(one.machine, SERVICE_RESTART, one.version, one.config_hash, _why(one, machine))
             )
+    found += _list_restarts({one.machine for one in found}, state)
     found += _list_live(state)
     named = {one.machine for one in found}
     for machine in state.active:
@@ -125,6 +128,18 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
             why = "what it runs is asked for again"
             found.append(WantedUpdate(machine.name, update.change, record.version, record.config_hash, why))
     return tuple(found)
+
+
+def _list_restarts(named: set[str], state: ClusterState) -> Iterator[WantedUpdate]:
+    """Machines whose service is to be restarted, and which have no other turn before that."""
+    order = rotation.find_restart_order(state)
+    for machine in rotation.list_not_restarted(state):
+        record = machine.record
+        if machine.name not in named:
+            why = "encryption keys were rotated"
+            yield WantedUpdate(
+                machine.name, SERVICE_RESTART, record.version, record.config_hash, why, restart=order
+            )
 
 
 def _want_vm_restart(change: MachineChange, machine: MachineState, state: ClusterState) -> WantedUpdate:
@@ -195,7 +210,7 @@ def _begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Par
     if not waiting and not in_turn and not state.deleting:
         _record_version(state, partial)
         return
-    if state.cluster.paused:
+    if state.cluster.paused or rotation.holds_turns(state):
         return
     _begin_live(waiting, wanted, state, partial)
     waiting = [machine for machine in waiting if wanted[machine.name].change != LIVE]
@@ -306,6 +321,7 @@ def _new_update(machine: MachineState, wanted: WantedUpdate, state: ClusterState
         job=job_name(machine.record.uid, wanted.id, attempt),
         attempt=attempt,
         cordoned=was_cordoned or cordons,
+        restart=wanted.restart,
         boot=node.boot_id if node is not None and wanted.change == VM_RESTART else "",
     )
 
@@ -355,7 +371,9 @@ def _begin_otherwise(
 ) -> None:
     """The spec asks for something else before anything was written on the machine, or after its turn has failed."""
     is_as_recorded = wanted is None or (
-        wanted.version == machine.record.version and wanted.config_hash == machine.record.config_hash
+        not wanted.restart
+        and wanted.version == machine.record.version
+        and wanted.config_hash == machine.record.config_hash
     )
     if is_as_recorded and (update.step == "Drain" or update.change == VM_RESTART):
         if not state.guest.is_reachable:
@@ -452,6 +470,7 @@ def _apply(machine: MachineState, update: MachineUpdate, state: ClusterState, pa
         if job is not None and job.state == "absent" and _may_create_job(machine, update, state):
             why = f"it writes the files for {update.version}"
             why += " and restarts the service" if update.change == SERVICE_RESTART else ""
+            why = "it restarts the service" if update.restart else why
             partial.actions.append(ApplyUpdate(why, machine.name, update.job, machine.node_name))
         return
     _finish(machine, update, partial)
@@ -490,6 +509,8 @@ def _finish(machine: MachineState, update: MachineUpdate, partial: PartialPlan) 
 def _describe_end(machine: MachineState, update: MachineUpdate) -> str:
     if update.version != machine.record.version:
         return f"it runs {update.version}"
+    if update.restart:
+        return "its service was restarted"
     return "its configuration is applied"
 
 
@@ -528,6 +549,8 @@ def _describe_job(machine: MachineState, update: MachineUpdate) -> str:
     if job.state == "waiting":
         why = f" ({first_clause(job.message)})" if job.message else ""
         return f"the pod of Job kube-system/{update.job} to run{why}"
+    if update.restart:
+        return f"Job kube-system/{update.job} to restart the service"
     ends = " and restart the service" if update.change == SERVICE_RESTART else ""
     return f"Job kube-system/{update.job} to write the files{ends}"
 

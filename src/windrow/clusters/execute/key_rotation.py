@@ -1,0 +1,114 @@
+"""Execution of a rotation of encryption keys. Each step is recorded before the next, and may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windrow.clusters.context import ReconcileContext, get_machine
+from windrow.clusters.plan.operations import actions as do
+from windrow.clusters.plan.operations.rotation import BETWEEN, FIELD, FINISHED, RETRY
+from windrow.clusters.sources.servers.supervisor import (
+    EncryptionStatus,
+    ServerUnreachable,
+    Supervisor,
+    SupervisorError,
+)
+from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.clock import format_time
+
+MAX_MESSAGE = 400
+ROTATE_KEYS = "rotate_keys"  # all stages in one, in the words of the distributions
+
+
+class KeyRotation:
+    """One method for each action. None decides more than what the server says."""
+
+    def __init__(
+        self, context: ReconcileContext, supervisor: Callable[[MachineState, ClusterState], Supervisor]
+    ) -> None:
+        self._context, self._supervisor = context, supervisor
+
+    async def begin(self, action: do.BeginKeyRotation, state: ClusterState) -> None:
+        supervisor = self._supervisor(get_machine(action.leader, state), state)
+        try:
+            status = await supervisor.read_encryption_status()
+        except ServerUnreachable:
+            raise
+        except SupervisorError as error:
+            await self.fail(f"{error}; nothing was touched", state, action.generation)
+            return
+        finally:
+            await supervisor.aclose()
+        if why := why_not(status):
+            await self.fail(f"{why}; then raise {FIELD}.generation", state, action.generation)
+            return
+        now = self._context.clock.now()
+        run = {
+            "id": f"{action.generation}-{int(now.timestamp())}",
+            "activeKey": status.active_key,
+            "since": format_time(now),
+            **dict.fromkeys(("snapshot", "message", "retryAt")),
+        }
+        change = {
+            "rotateEncryptionKeys": {"generation": action.generation},
+            "rotateEncryptionKeysPhase": "Prepare",
+            "rotateEncryptionKeysLeader": action.leader,
+            "rotateEncryptionKeysRun": run,
+        }
+        await self._context.patch_observed_cluster(state, change)
+
+    async def rotate(self, action: do.RotateKeys, state: ClusterState) -> None:
+        """Asked first: the request before may have been carried out, or still be."""
+        recorded = state.recorded.operations.rotation
+        supervisor = self._supervisor(get_machine(action.leader, state), state)
+        try:
+            status = await supervisor.read_encryption_status()
+            if status.active_key == recorded.active_key and status.stage in BETWEEN:
+                await supervisor.set_encryption_stage(ROTATE_KEYS)
+                status = await supervisor.read_encryption_status()
+        except SupervisorError as error:
+            await self._retry(str(error), state)
+            return
+        finally:
+            await supervisor.aclose()
+        if status.active_key != recorded.active_key and status.stage == FINISHED:
+            await self.set_phase("PostRotateRestart", state, message=None, retryAt=None)
+        else:
+            await self._retry(f"stage {status.stage}", state)
+
+    async def _retry(self, message: str, state: ClusterState) -> None:
+        due = format_time(self._context.clock.now() + RETRY)
+        run = {"message": message[:MAX_MESSAGE], "retryAt": due}
+        await self._context.patch_cluster_status(state, {"rotateEncryptionKeysRun": run})
+
+    async def fail(self, message: str, state: ClusterState, generation: int | None = None) -> None:
+        if generation is None:
+            generation = state.recorded.operations.rotation.generation
+        change = {
+            "rotateEncryptionKeys": {"generation": generation},
+            "rotateEncryptionKeysPhase": "Failed",
+            "rotateEncryptionKeysRun": {"message": message[: 2 * MAX_MESSAGE], "retryAt": None},
+        }
+        await self._context.patch_observed_cluster(state, change)
+
+    async def set_phase(self, phase: str, state: ClusterState, **said: Any) -> None:
+        run = {"since": format_time(self._context.clock.now()), **said}
+        change = {"rotateEncryptionKeysPhase": phase, "rotateEncryptionKeysRun": run}
+        await self._context.patch_observed_cluster(state, change)
+
+
+def why_not(status: EncryptionStatus) -> str:
+    """Why keys cannot be rotated now, with what to do; "" where they can."""
+    if not status.enabled:
+        return (
+            "Secrets are not encrypted in etcd, so that there is no key to rotate; nothing was touched; write "
+            "secrets-encryption: true into machineGlobalConfig of a new cluster"
+        )
+    if not status.hashes_match:
+        return f"the servers use different keys ({status.hash_error or 'no hash'}); nothing was touched; restart them"
+    if status.stage not in BETWEEN:
+        return (
+            f"a rotation that someone else began is at stage {status.stage}; nothing was touched; finish it"
+        )
+    return ""
