@@ -66,17 +66,30 @@ def test_a_manager_killed_while_a_worker_is_restarted_or_replaced_makes_no_vm_to
         assert made["harvester POST virtualmachines"] == vms, branch.moment
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_a_manager_killed_at_any_write_of_a_key_rotation_restarts_the_server_once(
-    branches: RunBranches,
-) -> None:
+def check_key_rotation(branches: RunBranches, writes: int | None) -> None:
+    """With deaths at so many writes, from the first; None: at all."""
     scenario = Scenario(("bootstrap", "rotate keys", "delete"), short=True)
     chapter = next(one for one in run_scenario(scenario).chapters if one.phase == "rotate keys")
-    calm, deaths = branches(scenario, EveryWriteBetween(chapter.first, chapter.last))
+    last = chapter.last if writes is None else chapter.first + writes - 1
+    calm, deaths = branches(scenario, EveryWriteBetween(chapter.first, last))
     check_branches(scenario, calm, deaths)
     assert deaths
     for branch in deaths:
         assert branch.life is not None
         made = Counter(one.what for one in branch.life.writes if one.made_something)
         assert made["guest POST jobs"] == 1, branch.moment
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_manager_killed_while_keys_are_rotated_restarts_the_server_once(branches: RunBranches) -> None:
+    check_key_rotation(branches, 7)
+
+
+@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_a_manager_killed_at_any_write_of_a_key_rotation_restarts_the_server_once(
+    branches: RunBranches,
+) -> None:
+    check_key_rotation(branches, None)
