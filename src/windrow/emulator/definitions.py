@@ -389,6 +389,47 @@ def _storage() -> list[Raw]:
     ]
 
 
+def vm_backup_crds() -> list[Raw]:
+    """Of backups of VMs. Neither has a status subresource."""
+    return [
+        definition(
+            kinds.VM_BACKUP,
+            "vmbackup vmbackups",
+            [
+                ("SOURCE_KIND", ".spec.source.kind"),
+                ("SOURCE_NAME", ".spec.source.name"),
+                ("TYPE", ".spec.type"),
+                ("READY_TO_USE", ".status.readyToUse", "boolean"),
+                AGE,
+                ("ERROR", ".status.error.message"),
+            ],
+            spec=record(
+                "source",
+                source=record("kind name", **fields("apiGroup kind name")),
+                type=one_of("backup", "snapshot", default="backup"),
+            ),
+        ),
+        definition(
+            kinds.VM_RESTORE,
+            "vmrestore vmrestores",
+            [
+                ("TARGET_KIND", ".spec.target.kind"),
+                ("TARGET_NAME", ".spec.target.name"),
+                ("COMPLETE", ".status.complete", "boolean"),
+                AGE,
+                ("ERROR", ".status.error.message"),
+            ],
+            spec=record(
+                "target virtualMachineBackupName virtualMachineBackupNamespace",
+                target=record("kind name", **fields("apiGroup kind name")),
+                newVM={"type": "boolean"},
+                keepMacAddress={"type": "boolean"},
+                **fields("virtualMachineBackupName virtualMachineBackupNamespace deletionPolicy"),
+            ),
+        ),
+    ]
+
+
 # --- load balancers ---------------------------------------------------------------------------------------------
 #
 # Neither has a status subresource: an update writes the status, too (reference 02 §4.1).

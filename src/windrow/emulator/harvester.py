@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from windrow.apiserver.admission import AdmissionRequest
 from windrow.apiserver.request.info import RequestInfo, UserInfo
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceAllocator, ServiceRanges
@@ -48,9 +49,10 @@ from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.controller import Controller, Reconcile
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.events import EventRecorder
-from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer
+from windrow.emulator.kit.informer import WATCH_TIMEOUT_S, Informer, LazyInformer
 from windrow.emulator.kit.listers import (
     BACKUP_KINDS,
+    LAZY_KINDS,
     WATCHED_KINDS,
     Key,
     Listers,
@@ -76,6 +78,7 @@ from windrow.emulator.vms.instances.hardware import list_secrets
 from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
+from windrow.emulator.vms.vm_backups import RESTORED_BY, VmBackupController, VmRestoreController
 from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
@@ -132,6 +135,9 @@ class Harvester:
         for raw in definitions.crds():
             self.api.install_crd(raw)
         self.api.install_crd(definitions.upgrade(), Rng("upgrades"))
+        own_draws = Rng("vm-backups")
+        for raw in definitions.vm_backup_crds():
+            self.api.install_crd(raw, own_draws)
         self.handler = FaultInjector(self.api, self.faults, self.clock, rng)
         self.network.listen(vip, PORT, self.handler)
         self._client = AdminClient(self.api.local(*AGENT))
@@ -139,6 +145,10 @@ class Harvester:
         self._informers |= {
             name: Informer(self._client, kind, WATCH_TIMEOUT_S) for name, kind in BACKUP_KINDS
         }
+        self._lazy_informers = {
+            kind: LazyInformer(self._client, kind, WATCH_TIMEOUT_S) for _, kind in LAZY_KINDS
+        }
+        self._informers |= {name: self._lazy_informers[kind] for name, kind in LAZY_KINDS}
         self.listers = Listers(
             **self._informers,
             vms_by_claim=self._informers["vms"].add_index(claims_of_vm),
@@ -173,6 +183,7 @@ class Harvester:
                 webhooks.validate,
                 self.load_balancers.webhooks.validate,
                 QuotaPlugin(self._client, self.listers).admit,
+                self._begin_watch,
             )
         )
         self.api.subresource_handlers.update(
@@ -379,6 +390,8 @@ class Harvester:
             "upgrades": UpgradeController(client, self.listers, clock, delays, self.log.append).reconcile,
             "networks": NetworkController(client, self.listers).reconcile,
             "quotas": QuotaController(client, self.listers, clock).reconcile,
+            "vm_backups": VmBackupController(client, self.listers, clock, delays).reconcile,
+            "vm_restores": VmRestoreController(client, self.listers, clock, delays).reconcile,
         }
         made = {
             name: Controller(name, reconcile, clock.base, self.log.append)
@@ -393,6 +406,11 @@ class Harvester:
             self._informers[name].add_event_handler(lambda raw, add=controller.add: add(key_of(raw)))  # type: ignore[misc]
         self._wire_controllers(made)
         return made
+
+    async def _begin_watch(self, operation: AdmissionRequest) -> None:
+        informer = self._lazy_informers.get(operation.kind)
+        if informer is not None:  # one without objects is false
+            informer.begin()
 
     def _wire_controllers(self, made: dict[str, Controller]) -> None:
         """Event handlers that requeue the dependent keys of other controllers."""
@@ -469,8 +487,13 @@ class Harvester:
                 if vmi is None or (key[0] == namespace and name in list_secrets(vmi)):
                     instances.add(key)
 
+        def restored(raw: Raw) -> None:
+            if restore := annotations_of(raw).get(RESTORED_BY):
+                made["vm_restores"].add((namespace_of(raw), restore))
+
         def claim_changed(claim: Raw) -> None:
             claim_in_use(claim)
+            restored(claim)
             made["remote_restores"].add(key_of(claim))
             for key in self.listers.vms_by_claim.get(key_of(claim), ()):
                 vms.add(key)
@@ -511,10 +534,14 @@ class Harvester:
         for name in ("claims", "instances", "secrets", "vms"):
             self._informers[name].add_event_handler(usage_changed)
         self._informers["vms"].add_event_handler(lambda vm: instances.add(key_of(vm)))
+        self._informers["vms"].add_event_handler(restored)
         self._informers["instances"].add_event_handler(instance_changed)
 
         def snapshot_changed(snapshot: Raw) -> None:
             made["remote_backups"].add(key_of(snapshot))
+            for owner in snapshot["metadata"].get("ownerReferences") or ():
+                if owner["kind"] == kinds.VM_BACKUP.kind:
+                    made["vm_backups"].add((namespace_of(snapshot), owner["name"]))
             for key, claim in self.listers.claims.items():
                 if key[0] == namespace_of(snapshot) and nested(claim, "status", "phase") != "Bound":
                     claims.add(key)

@@ -45,6 +45,8 @@ SNAPSHOT_CONTENT = ApiResource(
 )
 REMOTE_BACKUP = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteBackup", "volumeremotebackups")
 REMOTE_RESTORE = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteRestore", "volumeremoterestores")
+VM_BACKUP = ApiResource("harvesterhci.io", "v1beta1", "VirtualMachineBackup", "virtualmachinebackups")
+VM_RESTORE = ApiResource("harvesterhci.io", "v1beta1", "VirtualMachineRestore", "virtualmachinerestores")
 NETWORK_FILE_SYSTEM = ApiResource("harvesterhci.io", "v1beta1", "NetworkFilesystem", "networkfilesystems")
 SNAPSHOT_CLASS = ApiResource(
     "snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass", "volumesnapshotclasses", namespaced=False

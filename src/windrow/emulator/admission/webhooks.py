@@ -114,6 +114,10 @@ class Webhooks:
             remote_backups.check_backup(new, old, listers)
         elif operation.kind == kinds.REMOTE_RESTORE:
             remote_backups.check_restore(new, old, listers)
+        elif operation.kind == kinds.VM_BACKUP and old is None:
+            remote_backups.check_vm_backup(new, listers)
+        elif operation.kind == kinds.VM_RESTORE:
+            remote_backups.check_vm_restore(new, old, listers)
         elif operation.kind == kinds.SNAPSHOT_QUOTA:
             object_validator.check_snapshot_quota(new, old)
         elif operation.kind == kinds.TEMPLATE_VERSION:

@@ -114,6 +114,29 @@ class Informer(Mapping[Key, Raw]):
             listener(raw)
 
 
+class LazyInformer(Informer):
+    """One of a kind of which there are seldom any: while there is none, it watches only once `begin` was called.
+
+    So clusters without such objects run as they do where the kind does not exist, to the order of all events.
+    """
+
+    def __init__(self, client: AdminClient, kind: ApiResource, timeout_s: int = 0) -> None:
+        super().__init__(client, kind, timeout_s)
+        self._is_needed = asyncio.Event()
+
+    def begin(self) -> None:
+        """There is an object, or there will be one in a moment. May be repeated."""
+        self._is_needed.set()
+
+    async def run(self) -> None:
+        """List, and watch as soon as there is an object, until cancelled."""
+        await self._relist()
+        self.has_synced.set()
+        if not self:
+            await self._is_needed.wait()
+        await super().run()
+
+
 async def start_informers(group: asyncio.TaskGroup, informers: Iterable[Informer]) -> None:
     """Run the informers in `group`; return once all have synced."""
     started = list(informers)

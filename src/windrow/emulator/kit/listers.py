@@ -49,6 +49,8 @@ class Listers:
     remote_restores: Objects = field(default_factory=dict)
     file_systems: Objects = field(default_factory=dict)
     upgrades: Objects = field(default_factory=dict)
+    vm_backups: Objects = field(default_factory=dict)
+    vm_restores: Objects = field(default_factory=dict)
     vms_by_claim: Index = field(default_factory=dict)
     vms_by_mac: Index = field(default_factory=dict)
     vmis_by_claim: Index = field(default_factory=dict)
@@ -138,4 +140,9 @@ BACKUP_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("remote_restores", kinds.REMOTE_RESTORE),
     ("file_systems", kinds.NETWORK_FILE_SYSTEM),
     ("upgrades", kinds.UPGRADE),
+)
+# The same, watched once there is one of the kind.
+LAZY_KINDS: tuple[tuple[str, ApiResource], ...] = (
+    ("vm_backups", kinds.VM_BACKUP),
+    ("vm_restores", kinds.VM_RESTORE),
 )
