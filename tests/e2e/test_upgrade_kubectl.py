@@ -1,7 +1,8 @@
-"""Another Kubernetes version, asked for and waited for with kubectl, under a service that is asked all the while."""
+"""An upgrade and a rollout, asked for and waited for with kubectl, under a service that is asked all the while."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import urllib.request
@@ -112,14 +113,16 @@ def pods_of_web(shell: Shell) -> set[str]:
     return {raw["metadata"]["name"] for raw in shell.objects(GUEST, "pods", "-l", "app=web")}
 
 
+def visitor_of(shell: Shell) -> Visitor:
+    address = shell.kubectl(GUEST, "get", "svc/web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")
+    return Visitor(f"http://{address}/", parse_kubeconfig((shell.folder / HARVESTER).read_text()).proxy_url)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_service_answers_throughout_an_upgrade_that_kubectl_asks_for_and_waits_for(shell: Shell) -> None:
     """The wait begins right after the edit, so the condition must not be that of the spec before."""
-    address = shell.kubectl(GUEST, "get", "svc/web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")
-    proxy = parse_kubeconfig((shell.folder / HARVESTER).read_text()).proxy_url
-    before = pods_of_web(shell)
-    visitor = Visitor(f"http://{address}/", proxy)
+    before, visitor = pods_of_web(shell), visitor_of(shell)
 
     with visitor.asking():
         on_cluster(
@@ -131,5 +134,27 @@ def test_a_service_answers_throughout_an_upgrade_that_kubectl_asks_for_and_waits
     assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes} == {NEXT}
     assert len(nodes) == 5
     assert not before & pods_of_web(shell), "each worker was drained, so no pod of before is left"
+    assert visitor.failed == []
+    assert visitor.answered > 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_a_service_answers_throughout_a_rollout_of_workers_with_another_disk(shell: Shell) -> None:
+    """The HarvesterConfig has no status to wait for: the end of the old machines is."""
+    before, visitor = pods_of_web(shell), visitor_of(shell)
+    machines = shell.objects(MANAGER, "machines", "-A")
+    names = [raw["metadata"]["name"] for raw in machines if raw["spec"]["pool"] == "workers"]
+    disks = [{"imageName": "default/leap-micro", "size": 40 // place, "bootOrder": place} for place in (1, 2)]
+    change = json.dumps({"diskInfo": json.dumps({"disks": disks})})
+
+    with visitor.asking():
+        on_cluster(shell, "patch", "harvesterconfigs/nc-orchard-workers", "--type=merge", "-p", change)
+        on_cluster(shell, "wait", "machines", *names, "--for=delete", "--timeout=100s")
+        on_cluster(shell, "wait", CLUSTER, "--for=condition=UpToDate", "--timeout=60s")
+
+    assert len(names) == 2
+    assert len(shell.objects(MANAGER, "machines", "-A")) == 5
+    assert not before & pods_of_web(shell)
     assert visitor.failed == []
     assert visitor.answered > 20
