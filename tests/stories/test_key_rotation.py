@@ -94,3 +94,31 @@ def test_what_cannot_be_rotated_is_told_and_nothing_is_touched(version: str, wor
             assert not nested((await machines_of(it.sim, it.ref))[0], "status", "restarted")
 
     run_driven(story())
+
+
+def test_certificates_are_renewed_by_a_restart_of_every_machine_which_says_what_it_does_not_do() -> None:
+    async def story() -> Transcript:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+            await it.stage.wait_for_settled()
+            it.transcript.lines.clear()
+            it.transcript.say("a user raises rotateCertificates.generation to 1")
+            await ask(it, rotateCertificates={"generation": 1, "services": ["etcd"]})
+            end = it.sim.clock.now() + timedelta(minutes=60)
+            while nested(await it.stage.get_cluster(), "status", "certificateRotationGeneration") != 1:
+                assert it.sim.clock.now() < end
+                await it.sim.advance(seconds=1)
+            await it.stage.wait_for_settled()
+            machines = await machines_of(it.sim, it.ref)
+            orders = {nested(raw, "status", "restarted") for raw in machines}
+            assert len(orders) == 1
+            assert str(orders.pop()).startswith("certificates-1-")
+            conditions = nested(await it.stage.get_cluster(), "status", "conditions")
+            said = {one["type"]: one["message"] for one in conditions}
+            assert "no new keys were made" in said["CertificatesRenewed"]
+            assert "services" in said["Accepted"]
+            it.transcript.say("the same manifest again restarts nothing")
+            await ask(it, rotateCertificates={"generation": 1})
+            await it.sim.advance(minutes=5)
+            return it.transcript
+
+    check_story("rotate-certificates", story)

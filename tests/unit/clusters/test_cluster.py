@@ -394,11 +394,9 @@ def test_a_name_that_begins_with_a_digit_is_warned_about_only():
 
 
 def test_fields_without_an_effect_say_why():
-    found = warnings(
-        read(a_raw_cluster(rke={"rotateCertificates": {"generation": 1}}, redeploySystemAgentGeneration=2))
-    )
+    found = warnings(read(a_raw_cluster(rke={"provisionGeneration": 1}, redeploySystemAgentGeneration=2)))
 
-    assert "rotateCertificates has no effect: this release does not act on it yet" in found
+    assert "provisionGeneration has no effect: this release does not act on it yet" in found
     assert "redeploySystemAgentGeneration has no effect: it is for Rancher's own agents" in found
 
 

@@ -1,4 +1,4 @@
-"""Execution of a rotation of encryption keys. Each step is recorded before the next, and may be repeated."""
+"""Execution of rotations of encryption keys and certificates. Each step is recorded before the next, and may be repeated."""
 
 from __future__ import annotations
 
@@ -95,6 +95,18 @@ class KeyRotation:
     async def set_phase(self, phase: str, state: ClusterState, **said: Any) -> None:
         run = {"since": format_time(self._context.clock.now()), **said}
         change = {"rotateEncryptionKeysPhase": phase, "rotateEncryptionKeysRun": run}
+        await self._context.patch_observed_cluster(state, change)
+
+    # -- certificates
+
+    async def begin_renewal(self, generation: int, state: ClusterState) -> None:
+        now = self._context.clock.now()
+        order = f"certificates-{generation}-{int(now.timestamp())}"
+        run = {"generation": generation, "id": order, "since": format_time(now)}
+        await self._context.patch_observed_cluster(state, {"certificateRotationRun": run})
+
+    async def finish_renewal(self, generation: int, state: ClusterState) -> None:
+        change = {"certificateRotationGeneration": generation, "certificateRotationRun": None}
         await self._context.patch_observed_cluster(state, change)
 
 

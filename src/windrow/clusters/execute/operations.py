@@ -121,6 +121,10 @@ class OperationActions:
                 await self._rotation.set_phase("Done", state, message=None)
             case do.FailKeyRotation():
                 await self._rotation.fail(action.because, state, action.generation)
+            case do.BeginRenewal():
+                await self._rotation.begin_renewal(action.generation, state)
+            case do.FinishRenewal():
+                await self._rotation.finish_renewal(action.generation, state)
             case do.SaveUpgradeSnapshot():
                 await self._save_upgrade_snapshot(action, state)
             case _:

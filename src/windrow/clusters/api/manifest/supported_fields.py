@@ -332,7 +332,8 @@ CLUSTER_FIELDS = FieldTable(
         f"{_FILES}.configMap.items[].dynamic": _ROLLOUTS,
         f"{_FILES}.secret.items[].dynamic": _ROLLOUTS,
         "spec.rkeConfig.provisionGeneration": _NOT_YET,
-        "spec.rkeConfig.rotateCertificates": _NOT_YET,
+        "spec.rkeConfig.rotateCertificates.services": "every service is restarted, which renews what is near its end; those "
+        "that are named get no new key for it in this release",
         **{
             f"spec.rkeConfig.upgradeStrategy.{options}.{name}": why
             for options in ("controlPlaneDrainOptions", "workerDrainOptions")

@@ -53,6 +53,7 @@ class Operations:
     snapshot_create: int = 0
     restore: RestoreRequest | None = None
     rotate_keys: int = 0
+    rotate_certificates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,23 @@ class RecordedRotation:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedRenewal:
+    """`status.certificateRotation*`: `generation` was carried out; the one under way is that of `id`, "" where there is none."""
+
+    generation: int = 0
+    wanted: int = 0
+    id: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedOperations:
     """What is recorded in the status of the Cluster."""
 
     snapshot: RecordedSnapshot = field(default_factory=RecordedSnapshot)
     restore: RecordedRestore = field(default_factory=RecordedRestore)
     rotation: RecordedRotation = field(default_factory=RecordedRotation)
+    renewal: RecordedRenewal = field(default_factory=RecordedRenewal)
     s3_digest: str = ""  # of what the guest was told of S3
     spec_digest: str = ""  # of the spec that snapshots carry now
 
@@ -126,6 +138,7 @@ def read_operations(rke: Fields, recorded: RecordedOperations) -> Operations:
         snapshot_create=_read_generation(rke, "etcdSnapshotCreate", recorded.snapshot.generation),
         restore=_read_restore(rke, recorded.restore.generation),
         rotate_keys=_read_generation(rke, "rotateEncryptionKeys", recorded.rotation.generation),
+        rotate_certificates=_read_generation(rke, "rotateCertificates", recorded.renewal.generation),
     )
 
 
@@ -177,6 +190,7 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
         ),
         restore=_read_recorded_restore(status),
         rotation=_read_recorded_rotation(status),
+        renewal=_read_recorded_renewal(status),
         s3_digest=str(nested(status, "etcdSnapshotS3", "digest", default="") or ""),
         spec_digest=str(nested(status, "etcdSnapshotMetadata", "digest", default="") or ""),
     )
@@ -212,6 +226,16 @@ def _read_recorded_rotation(status: Mapping[str, Any]) -> RecordedRotation:
         message=str(run.get("message") or ""),
         since=time_of(run, "since"),
         retry_at=time_of(run, "retryAt"),
+    )
+
+
+def _read_recorded_renewal(status: Mapping[str, Any]) -> RecordedRenewal:
+    run = _mapping(status, "certificateRotationRun")
+    return RecordedRenewal(
+        generation=_read_number(status.get("certificateRotationGeneration")),
+        wanted=_read_number(run.get("generation")),
+        id=str(run.get("id") or ""),
+        since=time_of(run, "since"),
     )
 
 

@@ -199,3 +199,23 @@ class FailKeyRotation(
     """Record why keys were not rotated. It stays so until the generation is raised."""
 
     generation: int
+
+
+@dataclass(frozen=True)
+class BeginRenewal(
+    OperationAction,
+    reason="RenewCertificates",
+    done="Began to restart the machines of {cluster} for their certificates",
+):
+    """Record that every machine restarts its service, which renews its certificates."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class FinishRenewal(
+    OperationAction, reason="CertificatesRenewed", done="Restarted the machines of {cluster}"
+):
+    """Record that every machine has restarted."""
+
+    generation: int

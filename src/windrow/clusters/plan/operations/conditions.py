@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from windrow.clusters.plan.operations.rotation import RENEWED
 from windrow.clusters.state import ClusterState
 from windrow.kubernetes.conditions import Condition
 
 SNAPSHOT_CREATED, SNAPSHOT_RESTORED = "SnapshotCreated", "SnapshotRestored"
-KEYS_ROTATED = "EncryptionKeysRotated"
+KEYS_ROTATED, CERTIFICATES_RENEWED = "EncryptionKeysRotated", "CertificatesRenewed"
 
 
 def operation_conditions(state: ClusterState) -> list[Condition]:
@@ -22,6 +23,12 @@ def operation_conditions(state: ClusterState) -> list[Condition]:
     if recorded.rotation.phase:
         name = f"rotateEncryptionKeys of generation {recorded.rotation.generation}"
         found.append(_condition(KEYS_ROTATED, recorded.rotation.phase, name, recorded.rotation.message))
+    if recorded.renewal.id:
+        name = f"rotateCertificates of generation {recorded.renewal.wanted}"
+        found.append(_condition(CERTIFICATES_RENEWED, "Restart", name, ""))
+    elif recorded.renewal.generation:
+        name = f"rotateCertificates of generation {recorded.renewal.generation}"
+        found.append(_condition(CERTIFICATES_RENEWED, "Finished", name, f"{name}: {RENEWED}"))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Rotation of the keys with which Secrets are encrypted in etcd: `rotateEncryptionKeys`.
+"""Rotation of the keys with which Secrets are encrypted in etcd: `rotateEncryptionKeys`; and renewal of certificates.
 
 The phases are Rancher's (reference/10-day2 §2.4), as far as releases that rotate in one step have them:
 
@@ -11,6 +11,9 @@ The phases are Rancher's (reference/10-day2 §2.4), as far as releases that rota
 
 While the leader rotates no machine has its turn: a server that ends meanwhile leaves the keys as they were. That a rotation is
 not asked for twice follows from its key: once the active one is another than was recorded before, it has been made.
+
+`rotateCertificates` restarts the service of every machine, which renews those certificates that are near their end. It and a
+rotation of keys never overlap.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations import restore
 from windrow.clusters.plan.operations.actions import (
     BeginKeyRotation,
+    BeginRenewal,
     FailKeyRotation,
     FinishKeyRotation,
+    FinishRenewal,
     RotateKeys,
     SaveRotationSnapshot,
 )
@@ -37,6 +42,10 @@ FINISHED = "reencrypt_finished"
 BETWEEN = ("start", FINISHED)
 RETRY = timedelta(seconds=15)
 TIMEOUT = timedelta(minutes=30)
+RENEWED = (
+    "every service was restarted, which renews certificates within 120 days of their end (90 before v1.33.1, v1.32.5, v1.31.9 and "
+    "v1.30.13); others stay as they are, and no new keys were made"
+)
 
 
 def holds_turns(state: ClusterState) -> bool:
@@ -46,18 +55,27 @@ def holds_turns(state: ClusterState) -> bool:
 
 def find_restart_order(state: ClusterState) -> str:
     """The order by which servers restart now, "" while none is to."""
-    recorded = state.recorded.operations.rotation
-    return recorded.id if recorded.phase == "PostRotateRestart" else ""
+    recorded = state.recorded.operations
+    return recorded.rotation.id if recorded.rotation.phase == "PostRotateRestart" else recorded.renewal.id
+
+
+def describe_restart(state: ClusterState) -> str:
+    """Why machines restart."""
+    return (
+        "certificates are renewed" if state.recorded.operations.renewal.id else "encryption keys were rotated"
+    )
 
 
 def list_not_restarted(state: ClusterState) -> list[MachineState]:
-    """The servers that have yet to restart by the order; those that were made since have read the new key."""
-    order, since = find_restart_order(state), state.recorded.operations.rotation.since
+    """The machines that have yet to restart by the order: servers, and all for their certificates. Those that were made since have
+    nothing old."""
+    order, recorded = find_restart_order(state), state.recorded.operations
+    since = recorded.renewal.since if recorded.renewal.id else recorded.rotation.since
     return [
         one
         for one in state.active
         if order
-        and one.record.is_server
+        and (one.record.is_server or recorded.renewal.id)
         and one.record.was_ready
         and one.record.restarted != order
         and (since is None or one.record.created <= since)
@@ -69,6 +87,9 @@ def plan(state: ClusterState) -> PartialPlan:
     partial, recorded = PartialPlan(), state.recorded.operations.rotation
     if not state.recorded.initialized or restore.is_under_way(state):
         return partial
+    if state.recorded.operations.renewal.id:
+        _await_renewal(state, partial)
+        return partial
     match recorded.phase:
         case "Prepare":
             _save_snapshot(state, partial)
@@ -78,6 +99,8 @@ def plan(state: ClusterState) -> PartialPlan:
             _await_restarts(state, partial)
         case _ if state.cluster.operations.rotate_keys > recorded.generation:
             _begin(state, partial)
+        case _ if state.cluster.operations.rotate_certificates > state.recorded.operations.renewal.generation:
+            _begin_renewal(state, partial)
         case _:
             pass
     return partial
@@ -106,6 +129,28 @@ def _begin(state: ClusterState, partial: PartialPlan) -> None:
         partial.wait("spec.paused to be unset", "encryption keys are rotated")
     else:
         partial.actions.append(BeginKeyRotation(why, generation, leader.name))
+
+
+def _begin_renewal(state: ClusterState, partial: PartialPlan) -> None:
+    generation = state.cluster.operations.rotate_certificates
+    if state.cluster.paused or not state.recorded.provisioned:
+        what = "spec.paused to be unset" if state.cluster.paused else "all machines to join"
+        partial.wait(what, "every machine restarts its service")
+        return
+    partial.actions.append(BeginRenewal(f"rotateCertificates.generation is {generation}", generation))
+
+
+def _await_renewal(state: ClusterState, partial: PartialPlan) -> None:
+    left = list_not_restarted(state)
+    if left:
+        partial.wait(f"{len(left)} machines to restart ({_name(left)})", "what was near its end is renewed")
+        return
+    partial.actions.append(FinishRenewal(RENEWED, state.recorded.operations.renewal.wanted))
+
+
+def _name(machines: list[MachineState]) -> str:
+    more = f" and {len(machines) - 3} more" if len(machines) > 3 else ""
+    return ", ".join(one.name for one in machines[:3]) + more
 
 
 def _rotates(version: str) -> bool:
@@ -159,9 +204,7 @@ def _rotate(state: ClusterState, partial: PartialPlan) -> None:
 def _await_restarts(state: ClusterState, partial: PartialPlan) -> None:
     left = list_not_restarted(state)
     if left:
-        names = ", ".join(one.name for one in left[:3])
-        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        partial.wait(f"{len(left)} servers to restart ({names}{more})", "every server uses the new key")
+        partial.wait(f"{len(left)} servers to restart ({_name(left)})", "every server uses the new key")
         return
     servers = [one for one in state.active if one.record.is_control_plane and one.node is not None]
     said = {one.node.encryption_hash for one in servers if one.node is not None}

@@ -136,7 +136,7 @@ def _list_restarts(named: set[str], state: ClusterState) -> Iterator[WantedUpdat
     for machine in rotation.list_not_restarted(state):
         record = machine.record
         if machine.name not in named:
-            why = "encryption keys were rotated"
+            why = rotation.describe_restart(state)
             yield WantedUpdate(
                 machine.name, SERVICE_RESTART, record.version, record.config_hash, why, restart=order
             )
