@@ -132,6 +132,8 @@ def test_an_example_of_a_guide_is_understood_without_a_fault(guide: str, number:
                 )
             case "StorageClass":
                 assert (raw["provisioner"], raw["parameters"]["migratable"]) == (LONGHORN, "false")
+            case "PersistentVolumeClaim":
+                assert raw["spec"]["resources"]["requests"]["storage"].endswith("Gi")
             case "IPPool" | "NodeDriver" | "Service":
                 pass  # below
             case _:
