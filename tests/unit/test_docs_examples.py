@@ -77,7 +77,7 @@ def find_sort(text: str, raw: Raw) -> str:
     kind, spec = raw.get("kind"), raw.get("spec") or {}
     if text.startswith("#cloud-config") or "write_files" in raw:
         return "user data"
-    if kind in ("IPPool", "NodeDriver", "HarvesterConfig", "StorageClass"):
+    if kind in ("IPPool", "NodeDriver", "HarvesterConfig", "StorageClass", "PersistentVolumeClaim"):
         return str(kind)
     if kind in OF_CHARTS:
         return "manifest of the guest"

@@ -234,6 +234,10 @@ CLUSTER_FIELDS = FieldTable(
         f"{_ETCD}.s3": _S3_TEST,
         f"{_ETCD}.s3.cloudCredentialName": _SECRETS
         + "test_the_keys_for_s3_come_from_the_cloud_credential_as_rancher_writes_it",
+        "spec.rkeConfig.rotateCertificates.generation": "stories/test_key_rotation.py::"
+        "test_certificates_are_renewed_by_a_restart_of_every_machine_which_says_what_it_does_not_do",
+        "spec.rkeConfig.rotateEncryptionKeys": "stories/test_key_rotation.py::"
+        "test_keys_are_rotated_and_every_server_restarts_once",
         "spec.rkeConfig.etcdSnapshotCreate": "unit/clusters/test_snapshots.py::"
         "test_a_higher_generation_begins_a_snapshot_on_each_member",
         "spec.rkeConfig.etcdSnapshotRestore": "unit/clusters/test_restore.py::"
