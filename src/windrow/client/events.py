@@ -6,8 +6,8 @@
 | with the tenth and later message within ten minutes     | one Event "(combined from similar events): …", counted |
 
 Each object, with its uid, has a budget of 25 writes that refills by one every five minutes. What is beyond it is dropped,
-and the first dropped of an object is logged. Final Events, of what is left once the object is gone, are neither combined nor
-dropped for others: each reason of them has a budget of its own. An Event that cannot be written is logged and lost: Events
+and the first dropped of an object is logged. Final Events, of what is left once the object is gone, and the main
+ones of an object's life are neither combined nor dropped for others: each reason of them has a budget of its own. An Event that cannot be written is logged and lost: Events
 never hold up work.
 """
 
@@ -49,7 +49,7 @@ EventType = Literal["Normal", "Warning"]
 class EventNote:
     """What an Event says about an object; `uid` ties it to this very object.
 
-    `final` Events are about what an object leaves when it goes: there is no other place to read it.
+    `final` Events are about what an object leaves when it goes, or the main ones of its life: no other place says it later.
     """
 
     involved_object: ObjectRef

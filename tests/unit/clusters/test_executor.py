@@ -39,6 +39,7 @@ from windrow.clusters.orphans import MachineClaim
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, Disruption, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
+from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.state import (
     ActionFailure,
@@ -231,6 +232,23 @@ def test_what_a_cluster_leaves_is_reported_after_any_number_of_events() -> None:
             written
         )
         assert any(message.startswith("Kept PersistentVolumeClaims") for message in written)
+
+    on_a_site(story)
+
+
+def test_a_failed_update_and_the_snapshot_before_it_are_reported_after_any_number_of_events() -> None:
+    """Ten minutes of turns had used up the budget: neither was written in the next upgrade."""
+    assert SaveUpgradeSnapshot.final
+    assert do.FailUpdate.final
+
+    class Followed(do.DeleteMachine, reason="UpdateFailed", done="It failed", on_cluster=True, final=True):
+        """Carried out as a deletion, told as a failed update."""
+
+    async def story(site: Site) -> None:
+        for number in range(40):
+            assert await site.execute(do.DeleteServiceAccount(f"attempt {number}")) == {}
+        await site.execute(Followed("step Apply: no", "w1"))
+        assert ("Cluster", "It failed: step Apply: no") in await site.events()
 
     on_a_site(story)
 

@@ -370,14 +370,16 @@ def test_the_objects_of_a_deleted_cluster_are_let_go_and_what_stays_in_s3_is_sai
 
     (action,) = snapshots.plan_deletion(state).actions
 
-    assert isinstance(action, do.ReleaseSnapshots)
-    assert action.snapshots == (local, in_s3)
+    assert isinstance(action, do.KeepSnapshots)
+    assert (action.reason, action.snapshots) == ("KeepSnapshots", (local, in_s3))
     assert action.because == (
         "the Cluster is deleted; 1 snapshots stay in bucket backups, which nothing deletes, and only the server token of the "
         "Cluster opens them, which is deleted too"
     )
     (quiet,) = snapshots.plan_deletion(a_state(snapshots=(local,))).actions
     assert quiet.because == "the Cluster is deleted, and the snapshots on its disks with its machines"
+    assert quiet.done == ""
+    assert not isinstance(quiet, do.KeepSnapshots)
     assert snapshots.plan_deletion(a_state()).actions == []
 
 

@@ -721,6 +721,64 @@ def test_no_snapshot_is_made_for_another_configuration_or_in_the_middle_of_an_up
     assert began(disabled) == ["s2"]
 
 
+def a_failed_server(version: str, **rest: Any) -> MachineState:
+    update = an_update(step="Apply", id="no-such", version=version, failure=FAILURE)
+    return in_turn(a_machine("s1", SERVERS), update, update_job=ObservedJob(JOB, "failed", "no"), **rest)
+
+
+def test_a_version_that_follows_one_that_failed_has_a_snapshot_of_its_own() -> None:
+    other = {"version": "v1.35.99+rke2r1", "generation": 1, "name": "upgrade-99"}
+    failed, others = a_failed_server("v1.35.99+rke2r1"), some("s", 3, SERVERS)[1:]
+
+    first = plan_of(upgraded(SERVERS), [failed, *others], snapshot=other)
+    then = plan_of(upgraded(SERVERS), [failed, *others])
+
+    (save,) = of_kind(first, SaveUpgradeSnapshot)
+    assert isinstance(save, SaveUpgradeSnapshot)
+    assert save.version == NEW
+    assert began(first) == []
+    assert began(then) == ["s1"]
+
+
+def test_a_version_that_replaces_another_before_anything_was_written_has_one_snapshot_of_its_own() -> None:
+    update = an_update(id="other", version="v1.35.99+rke2r1")
+    machines = [in_turn(a_machine("s1", SERVERS), update), *some("s", 3, SERVERS)[1:]]
+
+    plan = plan_of(upgraded(SERVERS), machines, snapshot=None)
+
+    assert len(of_kind(plan, SaveUpgradeSnapshot)) == 1
+    assert began(plan) == []
+
+
+def test_a_turn_that_failed_for_the_same_version_does_not_count_as_one_that_runs_it() -> None:
+    failed = a_failed_server(NEW)
+
+    plan = plan_of(upgraded(SERVERS), [failed, *some("s", 3, SERVERS)[1:]], snapshot=None)
+
+    assert len(of_kind(plan, SaveUpgradeSnapshot)) == 1
+    assert began(plan) == []
+
+
+def test_the_way_out_of_a_failed_turn_waits_for_no_snapshot_that_nobody_can_make() -> None:
+    lone = a_failed_server("v1.35.99+rke2r1")
+
+    plan = plan_of(upgraded(a_pool("servers", 1, SERVER)), [lone], snapshot=None, guest=silent())
+
+    assert of_kind(plan, SaveUpgradeSnapshot) == []
+    assert began(plan) == ["s1"]
+
+
+def test_no_snapshot_is_made_while_a_machine_is_being_given_the_version() -> None:
+    update = an_update(step="Apply")
+    workers = [in_turn(W1, an_update(step="Drain", id="other", version=NEW)), *some("w", 3, WORKERS)[1:]]
+    server = in_turn(a_machine("s1", SERVERS), update, update_job=ObservedJob(JOB, "running"))
+
+    plan = plan_of(upgraded(SERVERS, WORKERS), [server, *some("s", 3, SERVERS)[1:], *workers], snapshot=None)
+
+    assert of_kind(plan, SaveUpgradeSnapshot) == []
+    assert began(plan) == ["w1"]
+
+
 # -- what is told, and what is put back --------------------------------------------------------------------------
 
 

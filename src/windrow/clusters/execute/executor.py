@@ -287,7 +287,7 @@ class Executor:
         message = action.message(state.cluster, machine)
         await self._record(machine, action.reason, message, action.event)
         if action.on_cluster:
-            await self._record(state, action.reason, message, action.event)
+            await self._record(state, action.reason, message, action.event, final=action.final)
 
     async def record_held(self, plan: Plan, state: ClusterState) -> None:
         """An event for each replacement that is newly held; the condition lists those that were held before. And one for a

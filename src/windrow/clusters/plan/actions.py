@@ -32,8 +32,8 @@ class _Action:
 
     `reason` is that of the event, part of the API: it never follows the class name. `done` begins the message of the
     event, as a format string of the `action`, its `cluster` and its `machine`; without it there is no event.
-    `on_cluster` says whether the event of an action on a Machine is also recorded on the Cluster; `final` whether that of
-    an action on a Cluster is one of the last, which many events before it must not keep from being written.
+    `on_cluster` says whether the event of an action on a Machine is also recorded on the Cluster; `final` whether that on
+    the Cluster is one of its last or of its main ones, which many events before it must not keep from being written.
     """
 
     because: str
@@ -565,6 +565,7 @@ class FailUpdate(
     done="Update of Machine {action.machine} failed",
     event="Warning",
     on_cluster=True,
+    final=True,
 ):
     """Record that the turn of the machine has failed."""
 

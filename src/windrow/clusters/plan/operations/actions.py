@@ -18,16 +18,21 @@ class RecordSnapshots(OperationAction, reason="RecordSnapshots"):
 
 
 @dataclass(frozen=True)
-class ReleaseSnapshots(
-    OperationAction,
+class ReleaseSnapshots(OperationAction, reason="ReleaseSnapshots"):
+    """Let ETCDSnapshots of a Cluster that is deleted go with it: their files go with the disks of its machines."""
+
+    snapshots: tuple[ETCDSnapshot, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class KeepSnapshots(
+    ReleaseSnapshots,
     reason="KeepSnapshots",
     done="Kept etcd snapshots of {cluster} in S3",
     event="Warning",
     final=True,
 ):
-    """Let ETCDSnapshots of a Cluster that is deleted go with it. Their files are not deleted."""
-
-    snapshots: tuple[ETCDSnapshot, ...] = field(repr=False)
+    """As ReleaseSnapshots, where files are in S3, which are not deleted."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,7 @@ class SaveUpgradeSnapshot(
     OperationAction,
     reason="SaveUpgradeSnapshot",
     done="Asked Machine {action.member} for an etcd snapshot before the upgrade",
+    final=True,
 ):
     """Have one etcd member make a snapshot before the first machine changes to `version`, and record its name; or why there is
     none, and when it is asked for again."""

@@ -29,6 +29,7 @@ from windrow.clusters.plan.operations.actions import (
     DeleteSnapshot,
     FailSnapshot,
     FinishSnapshot,
+    KeepSnapshots,
     RecordSnapshots,
     ReleaseSnapshots,
     SaveSnapshot,
@@ -75,7 +76,7 @@ def plan_deletion(state: ClusterState) -> PartialPlan:
             f"the Cluster is deleted; {count} snapshots stay in bucket {', '.join(kept[:MAX_NAMED])}, which nothing deletes, "
             "and only the server token of the Cluster opens them, which is deleted too"
         )
-    partial.actions.append(ReleaseSnapshots(why, held))
+    partial.actions.append(KeepSnapshots(why, held) if count else ReleaseSnapshots(why, held))
     return partial
 
 

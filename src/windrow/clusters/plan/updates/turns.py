@@ -17,7 +17,7 @@ that asks for something else, or when the Machine is annotated to be tried again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -217,7 +217,8 @@ def _begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Par
     in_turn = [machine for machine in in_turn if not _is_live(machine)]
     if not waiting or any(not has_turn(machine) for machine in in_turn):
         return
-    if not _has_snapshot(waiting, wanted, state, partial):
+    version = next((one.version for one in wanted.values() if one.version != state.recorded.version), "")
+    if not _has_snapshot(waiting[0], version, state, partial):
         return
     first = min(tier_of(machine) for machine in (*waiting, *in_turn))
     for machine in waiting:
@@ -229,19 +230,12 @@ def _begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Par
             )
 
 
-def _has_snapshot(
-    waiting: Sequence[MachineState],
-    wanted: Mapping[str, WantedUpdate],
-    state: ClusterState,
-    partial: PartialPlan,
-) -> bool:
+def _has_snapshot(machine: MachineState, version: str, state: ClusterState, partial: PartialPlan) -> bool:
     """Whether the first machine may change to another version: the way back is an etcd snapshot of the version before it. Where
     snapshots are disabled, or the release cannot be asked for one, there is none."""
-    version = next((one.version for one in wanted.values() if one.version != state.recorded.version), "")
-    running = {one.record.version for one in state.active} | {
-        one.record.update.version for one in state.active if one.record.update is not None
-    }
-    if not version or version in running or state.cluster.etcd.get("disableSnapshots"):
+    if version in ("", state.recorded.version) or state.cluster.etcd.get("disableSnapshots"):
+        return True
+    if any(_has_reached(one, version) for one in state.active):
         return True
     made = read_upgrade_snapshot(state.recorded.raw)
     is_of_this = (made.version, made.generation) == (version, state.cluster.generation)
@@ -255,11 +249,22 @@ def _has_snapshot(
         return False
     if members and state.guest.is_reachable:
         name = f"upgrade-{version.replace('+', '-')}-{state.cluster.generation}"
-        why = f"kubernetesVersion is {version}, and {waiting[0].name} runs {waiting[0].record.version}"
-        partial.actions.append(
-            SaveUpgradeSnapshot(why, members[0].name, version, name, state.cluster.generation)
-        )
-    return False
+        why = f"kubernetesVersion is {version}, and {machine.name} runs {machine.record.version}"
+        save = SaveUpgradeSnapshot(why, members[0].name, version, name, state.cluster.generation)
+        if not any(isinstance(one, SaveUpgradeSnapshot) for one in partial.actions):
+            partial.actions.append(save)
+        return False
+    # A turn that has failed may be what broke etcd: the way out of it waits for no snapshot.
+    return machine.record.update is not None and machine.record.update.failure is not None
+
+
+def _has_reached(machine: MachineState, version: str) -> bool:
+    """Whether the machine runs that version, or is just being given it. A turn that failed before its Node showed the version
+    says nothing: the version may not even exist."""
+    update, node = machine.record.update, machine.node
+    is_applied = update is not None and update.step != "Drain" and update.failure is None
+    applied = update.version if update is not None and is_applied else ""
+    return version in (machine.record.version, node.kubelet_version if node else "", applied)
 
 
 def _is_live(machine: MachineState) -> bool:
@@ -385,7 +390,7 @@ def _begin_otherwise(
             else "the version is not asked for any more"
         )
         partial.actions.append(DropUpdate(why, machine.name, machine.node_name, update.cordoned))
-    elif wanted is not None:
+    elif wanted is not None and _has_snapshot(machine, wanted.version, state, partial):
         partial.actions.append(BeginUpdate(wanted.because, machine.name, _new_update(machine, wanted, state)))
 
 
