@@ -759,7 +759,7 @@ def test_a_turn_that_failed_for_the_same_version_does_not_count_as_one_that_runs
     assert began(plan) == []
 
 
-def test_the_way_out_of_a_failed_turn_waits_for_no_snapshot_that_nobody_can_make() -> None:
+def test_the_way_out_of_a_failed_turn_waits_for_no_snapshot_that_no_member_can_make() -> None:
     lone = a_failed_server("v1.35.99+rke2r1")
 
     plan = plan_of(upgraded(a_pool("servers", 1, SERVER)), [lone], snapshot=None, guest=silent())
