@@ -287,6 +287,7 @@ class MachineState:
     # While it is changed in place: its Job in the guest, None where it is unknown, and static pods of another release.
     update_job: ObservedJob | None = None
     outdated_static_pods: tuple[str, ...] | None = None  # None: unknown
+    former_jobs: tuple[ObservedJob, ...] | None = ()  # of former turns; None: unknown
 
     @property
     def name(self) -> str:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from windrow.bootstrap.install.update_job import MACHINE_LABEL
 from windrow.clusters.updates.observed import (
     MAX_MESSAGE,
     ObservedJob,
     UpdateJobObject,
+    UpdatePod,
+    list_former_jobs,
     list_outdated_static_pods,
     observe_job,
     read_update_job,
@@ -58,6 +61,47 @@ def test_a_pod_that_has_failed_has_the_last_whole_lines_of_its_output() -> None:
     assert of_pod("Failed", terminated={"message": long}).message == "last"
     assert of_pod("Failed", terminated={"exitCode": 255}).message == "exit code 255"
     assert of_pod("Failed").message == "its pod has failed"
+
+
+def test_what_a_pod_says_holds_no_control_characters_and_is_bounded() -> None:
+    told = "\x1b]0;owned\x07\x1b[2Jrun\u202e this"
+    failed = {"type": "Failed", "status": "True", "message": told * 100}
+    raw = {"metadata": {"name": JOB}, "status": {"conditions": [failed]}}
+
+    ended = of_pod("Failed", terminated={"message": told}).message
+    waiting = of_pod("Pending", waiting={"reason": "X\n", "message": told * 100}).message
+    of_job = observe_job(JOB, read_update_job(raw), []).message
+    assert ended == "?]0;owned??[2Jrun? this"
+    assert waiting.isprintable()
+    assert of_job.isprintable()
+    assert max(len(waiting), len(of_job)) <= MAX_MESSAGE
+
+
+def test_former_jobs_of_a_machine_are_those_besides_the_present_and_pods_without_one() -> None:
+    jobs = [UpdateJobObject(name, False, "", uid) for name, uid in (("now", "m"), ("old", "m"), ("x", "n"))]
+    pods = [
+        UpdatePod("now", "running", machine_uid="m"),
+        UpdatePod("left", "running", machine_uid="m"),
+        UpdatePod("over", "succeeded", machine_uid="m"),
+        UpdatePod("y", "running", machine_uid="n"),
+    ]
+
+    assert list_former_jobs("m", "now", jobs, pods) == (
+        ObservedJob("left", "running"),
+        ObservedJob("old", "waiting"),
+        ObservedJob("over", "succeeded"),
+    )
+
+
+def test_the_machine_of_a_job_and_of_its_pod_is_in_their_label() -> None:
+    labels = {"batch.kubernetes.io/job-name": JOB, MACHINE_LABEL: "m"}
+    for phase in ("Pending", "Running", "Succeeded", "Failed"):
+        pod = read_update_pod({"metadata": {"name": "p", "labels": labels}, "status": {"phase": phase}})
+        assert pod is not None
+        assert pod.machine_uid == "m"
+    job = read_update_job({"metadata": {"name": JOB, "labels": labels}})
+    assert job is not None
+    assert job.machine_uid == "m"
 
 
 def test_without_a_pod_the_job_itself_says_whether_it_goes_on() -> None:

@@ -44,6 +44,7 @@ from windrow.clusters.api.updates.turn import (
 from windrow.clusters.plan.actions import (
     ApplyUpdate,
     BeginUpdate,
+    DeleteFormerJobs,
     DeleteMachine,
     DropUpdate,
     EvictPods,
@@ -481,7 +482,7 @@ def test_a_failed_turn_is_tried_again_where_a_user_asks_for_it() -> None:
 
     assert isinstance(again, BeginUpdate)
     assert again.update.attempt == 2
-    assert again.update.job == job_name("uid-w1", again.update.id, 2)
+    assert again.update.job == job_name("uid-w1", again.update.id, 2, again.update.since)
     assert again.update.failure is None
 
 
@@ -539,6 +540,91 @@ def test_no_etcd_member_is_removed_while_another_one_restarts() -> None:
     plan = plan_of(upgraded(smaller), [s1, applying(s2), s3])
 
     assert not of_kind(plan, DeleteMachine)
+
+
+def test_a_machine_that_a_user_has_replaced_waits_for_the_turn_of_another_server() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+    asked = record_of(s3, replace_now=True)
+
+    plan = plan_of(upgraded(SERVERS), [s1, applying(s2), asked])
+
+    assert not of_kind(plan, DeleteMachine)
+    assert "s2" in held(plan)["s3"]
+
+
+def test_a_server_that_is_lost_during_a_drain_is_replaced_and_holds_the_restart() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = plan_of(upgraded(SERVERS), [s1, in_turn(s2), missing(s3)])
+
+    assert not of_kind(plan, RecordUpdateStep)
+    assert "etcd member s3 is not healthy" in [one.what for one in plan.waits if one.machine == "s2"]
+    assert subjects(plan, DeleteMachine) == ["s3"]
+
+
+def test_a_healthy_server_is_not_removed_during_the_drain_of_another() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+
+    plan = plan_of(upgraded(replace(SERVERS, quantity=2)), [s1, in_turn(s2), s3])
+
+    assert not of_kind(plan, DeleteMachine)
+    assert subjects(plan, RecordUpdateStep) == ["s2"]
+
+
+def test_workers_that_are_lost_meanwhile_hold_a_restart_and_two_in_turn_do_not_hold_each_other() -> None:
+    servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
+    w1, w2, w3 = some("w", 3, WORKERS)
+    cluster = upgraded(SERVERS, WORKERS)
+
+    lost = plan_of(cluster, [*servers, in_turn(w1), w2, unready(w3)])
+    both = plan_of(cluster, [*servers, in_turn(w1), in_turn(w2), w3])
+
+    assert not of_kind(lost, RecordUpdateStep)
+    assert subjects(both, RecordUpdateStep) == ["w1"]
+
+
+@pytest.mark.parametrize(("state", "deletes"), [("waiting", True), ("succeeded", True), ("running", False)])
+def test_no_job_is_made_before_those_of_former_turns_are_gone(state: Any, deletes: bool) -> None:
+    old = ObservedJob("windrow-update-old", state)
+    machine = replace(applying(W1, ObservedJob(JOB, "absent")), former_jobs=(old,))
+
+    plan = a_turn(machine)
+
+    assert not of_kind(plan, ApplyUpdate)
+    assert bool(of_kind(plan, DeleteFormerJobs)) is deletes
+    named = "Job kube-system/windrow-update-old of a former turn to be gone"
+    assert named in [one.what for one in plan.waits]
+    assert of_kind(a_turn(replace(machine, former_jobs=())), ApplyUpdate)
+
+
+def test_a_former_job_that_stays_fails_the_turn_with_its_name() -> None:
+    old = ObservedJob("windrow-update-old", "running")
+    since = NOON - APPLY_TIMEOUT
+    machine = replace(in_turn(W1, an_update(step_since=since)), former_jobs=(old,))
+
+    (failed,) = of_kind(a_turn(machine), FailUpdate)
+
+    assert isinstance(failed, FailUpdate)
+    assert failed.update.failure is not None
+    assert "windrow-update-old of a former turn is not gone" in failed.update.failure.message
+
+
+def test_a_turn_is_not_dropped_while_a_job_of_a_former_one_runs() -> None:
+    old = ObservedJob("windrow-update-old", "running")
+    machine = replace(in_turn(W1, an_update(cordoned=True)), former_jobs=(old,))
+
+    assert not of_kind(plan_of(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), machine]), DropUpdate)
+
+
+def test_a_turn_begins_otherwise_once_the_guest_can_be_asked_for_its_jobs() -> None:
+    plan = a_turn(a_failed(id="another"), guest=silent())
+
+    assert not of_kind(plan, BeginUpdate)
+
+
+def test_each_turn_has_a_job_of_its_own_name() -> None:
+    assert job_name("m", "id", 1, NOON) == job_name("m", "id", 1, NOON)
+    assert job_name("m", "id", 1, NOON) != job_name("m", "id", 1, NOON + minutes(1))
 
 
 # -- records -----------------------------------------------------------------------------------------------------

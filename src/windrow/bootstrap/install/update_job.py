@@ -12,6 +12,7 @@ left to do after it was interrupted is noted in `PENDING` before the first file 
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,9 @@ from windrow.kubernetes.resources import JOB, SECRET
 NAMESPACE = "kube-system"
 # On the Job, its pod and its Secret: the uid of the Machine.
 MACHINE_LABEL = "windrow.io/update-machine"
-SANDBOX_IMAGE = "rancher/mirrored-pause:3.6"
+_SANDBOX = "rancher/mirrored-pause"
+SANDBOX_IMAGE = f"{_SANDBOX}:3.6"
+_TAG = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}")
 SCRIPT = "apply.sh"
 MOUNT, WORKSPACE = "/windrow", "/run/windrow-update"
 PENDING = "/var/lib/windrow/restart-pending"
@@ -39,6 +42,8 @@ INSTALL_TIMEOUT_S, START_TIMEOUT_S = 900, 600
 # Failures of the install unit, which tries again by itself, after which the script gives up.
 INSTALL_ATTEMPTS = 3
 LOG_LINES = 10
+# From its creation, also where its pod never runs: longer than both waits together, no longer than its turn waits for it.
+LIFETIME_S = 1800
 KEPT_S = 3600  # of a Job that ended
 MAX_SECRET = 900_000  # bytes; the API server takes a megabyte with its names
 
@@ -106,6 +111,7 @@ def render_job(job: UpdateJob) -> Raw:
         labels=labels,
         spec={
             "backoffLimit": 0,
+            "activeDeadlineSeconds": LIFETIME_S,
             "ttlSecondsAfterFinished": KEPT_S,
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
@@ -264,12 +270,15 @@ def _put(number: int, file: File, job: UpdateJob) -> str:
 
 def choose_image(node: Mapping[str, Any], registry: str = "", given: str = "") -> str:
     """The image that holds the container: `given` by the user, else the sandbox image that the Node says it has, else that of
-    the distribution, from `registry` where the cluster pulls from one."""
+    the distribution, from `registry` where the cluster pulls from one. A Node's own words name only the tag: the container sees the
+    machine's root."""
     if given:
         return given
+    trusted = {f"{place}/{_SANDBOX}" for place in (registry, "docker.io", "index.docker.io") if place}
+    trusted.add(_SANDBOX)
     for image in (node.get("status") or {}).get("images") or ():
         for name in image.get("names") or ():
             path, _, tag = str(name).rpartition(":")
-            if "@" not in name and path.rpartition("/")[2] in ("mirrored-pause", "pause") and tag:
+            if path in trusted and _TAG.fullmatch(tag):
                 return str(name)
     return f"{registry}/{SANDBOX_IMAGE}" if registry else SANDBOX_IMAGE

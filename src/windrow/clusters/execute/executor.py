@@ -230,6 +230,8 @@ class Executor:
                 await self._on_update.power_vm(action, state)
             case do.EditVM():
                 await self._on_update.edit_vm(action, state)
+            case do.DeleteFormerJobs():
+                await self._on_update.delete_former_jobs(action, state)
             case do.FinishUpdate():
                 await self._on_update.finish_update(action, state)
             case do.FailUpdate():

@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.install.update_job import (
+    MACHINE_LABEL,
     NAMESPACE,
     UpdateJob,
     choose_image,
@@ -25,7 +26,6 @@ from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
     ReconcileContext,
     StalePlan,
-    delete_if_exists,
     get_connection,
     get_machine,
 )
@@ -35,7 +35,7 @@ from windrow.clusters.plan.updates.turns import mark_of
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
-from windrow.kubernetes.objects import Raw, objects_at, owner_reference, resource_version_of, uid_of
+from windrow.kubernetes.objects import Raw, name_of, objects_at, owner_reference, resource_version_of, uid_of
 from windrow.kubernetes.resources import JOB, NODE, SECRET
 from windrow.machines.port import EditUnsupported, MachineRefused, Machines, Power
 
@@ -52,7 +52,10 @@ class UpdateActions:
         await self._context.patch_observed_cluster(state, {"version": action.version})
 
     async def begin_update(self, action: do.BeginUpdate, state: ClusterState) -> None:
-        machine = get_machine(action.machine, state).record
+        found = get_machine(action.machine, state)
+        machine = found.record
+        if machine.update is not None:
+            await self._delete_jobs(found, state)
         await self._record(machine, action.update)
         if machine.retry_update:
             change = {"metadata": {"annotations": {names.RETRY_UPDATE: None}}}
@@ -179,7 +182,7 @@ class UpdateActions:
         update, machine = self._update_of(action.machine, state), get_machine(action.machine, state).record
         await self._release_node(action.node, update.config_hash or "unknown", action.uncordons, state)
         await self._record_present(machine, update)
-        await self._delete_job(update.job, state)
+        await self._delete_jobs(get_machine(action.machine, state), state, spares_running=False)
         await self._end(machine, update.restart)
 
     async def _release_node(self, node: str, revision: str, uncordons: bool, state: ClusterState) -> None:
@@ -201,18 +204,35 @@ class UpdateActions:
             await self._context.refresh_machine(machine.ref)
             raise StalePlan from error
 
-    async def _delete_job(self, job: str, state: ClusterState) -> None:
-        """With its Secret, which nothing else would delete where the guest collects no garbage."""
-        connection = get_connection(self._guests, state)
+    async def delete_former_jobs(self, action: do.DeleteFormerJobs, state: ClusterState) -> None:
+        found = get_machine(action.machine, state)
+        await self._delete_jobs(found, state, spared=action.present, with_secret=False)
+
+    async def _delete_jobs(
+        self,
+        found: MachineState,
+        state: ClusterState,
+        *,
+        spared: str = "",
+        with_secret: bool = True,
+        spares_running: bool = True,
+    ) -> None:
+        """All of the machine's Jobs with their Secrets, which nothing else would delete where the guest collects no garbage, but
+        for those that run. Of the Job `spared` the Secret alone goes, or nothing."""
+        known = () if found.update_job is None else (found.update_job,)
+        running = {one.name for one in (*known, *(found.former_jobs or ())) if one.state == "running"}
+        kept = running if spares_running else set()
+        connection, labels = get_connection(self._guests, state), f"{MACHINE_LABEL}={found.record.uid}"
         for kind in (SECRET, JOB):
-            ref = kind.ref(job, NAMESPACE)
-            raw = await connection.client.find(ref)
-            if raw is None:
-                continue
-            try:
-                await connection.client.delete(ref, "Background", uid=uid_of(raw))
-            except (NotFound, Conflict):
-                continue
+            spares = kept | ({spared} if kind is JOB or not with_secret else set())
+            for raw in await connection.client.list(kind, NAMESPACE, labels):
+                if name_of(raw) in spares:
+                    continue
+                try:
+                    ref = kind.ref(name_of(raw), NAMESPACE)
+                    await connection.client.delete(ref, "Background", uid=uid_of(raw))
+                except (NotFound, Conflict):
+                    continue
 
     async def _end(self, machine: Machine, restarted: str = "") -> None:
         change: dict[str, Any] = {"update": None}
@@ -230,8 +250,7 @@ class UpdateActions:
         job = found.update_job
         if state.guest.is_reachable and job is not None and job.state == "failed":
             # The Job stays for a while, with its log; what is secret does not.
-            ref = SECRET.ref(update.job, NAMESPACE)
-            await delete_if_exists(get_connection(self._guests, state).client, ref)
+            await self._delete_jobs(found, state, spared=update.job)
         await self._record(found.record, update)
 
     async def update_node(self, action: do.UpdateNode, state: ClusterState) -> None:
@@ -256,9 +275,9 @@ class UpdateActions:
 
     async def drop_update(self, action: do.DropUpdate, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
-        update = self._update_of(action.machine, state)
+        self._update_of(action.machine, state)
         await self._release_node(action.node, machine.config_hash or "unknown", action.uncordons, state)
-        await self._delete_job(update.job, state)
+        await self._delete_jobs(get_machine(action.machine, state), state)
         await self._end(machine)
 
 

@@ -531,6 +531,13 @@ class ApplyUpdate(
 
 
 @dataclass(frozen=True)
+class DeleteFormerJobs(_MachineAction, reason="DeleteFormerJobs"):
+    """Delete the Jobs of former turns of the machine that do not run, with their Secrets."""
+
+    present: str  # its Job now, which stays
+
+
+@dataclass(frozen=True)
 class PowerVM(
     _MachineAction,
     reason="PowerVM",

@@ -94,8 +94,9 @@ def _update(disruption: Disruption, machine: MachineState, state: ClusterState, 
 def _during_update(
     disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
 ) -> str:
-    """What is wrong with a machine in its turn is not a reason to replace it, unless a user asks for that."""
-    return "" if machine.record.replace_now else why_not_removed(machine, state)
+    """What is wrong with a machine in its turn is not a reason to replace it, unless a user asks for that. That another one has its
+    turn keeps it all the same."""
+    return why_not_removed(machine, state)
 
 
 def _last_etcd_member(

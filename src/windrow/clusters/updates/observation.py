@@ -33,7 +33,10 @@ async def _with_update(
     machine: MachineState, connection: GuestConnection, state: ClusterState
 ) -> MachineState:
     update = machine.record.update
-    if update is None or update.step != "Apply":
+    if update is None:
+        return machine
+    machine = replace(machine, former_jobs=connection.updates.find_former(machine.record.uid, update.job))
+    if update.step != "Apply":
         return machine
     machine = replace(machine, update_job=connection.updates.observe(update.job))
     job, node = machine.update_job, machine.node

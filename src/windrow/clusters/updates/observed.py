@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from windrow.bootstrap.install.update_job import MACHINE_LABEL
 from windrow.clusters.api.names import MIRROR_POD
+from windrow.core.text import one_line
 from windrow.kubernetes.objects import annotations_of, is_deleting, labels_of, name_of, nested, objects_at
 
 # Waiting reasons of a container whose image is not to be had.
@@ -39,6 +41,7 @@ class UpdatePod:
     state: JobState
     message: str = ""
     is_image_missing: bool = False
+    machine_uid: str = ""
     resource_version: str = field(default="", compare=False)
 
 
@@ -49,6 +52,7 @@ class UpdateJobObject:
     name: str
     failed: bool
     message: str
+    machine_uid: str = ""
     resource_version: str = field(default="", compare=False)
 
 
@@ -64,13 +68,16 @@ def read_update_job(raw: Mapping[str, Any]) -> UpdateJobObject | None:
         None,
     )
     version = str(nested(raw, "metadata", "resourceVersion", default=""))
-    return UpdateJobObject(
-        name_of(raw), failed is not None, str((failed or {}).get("message") or ""), version
-    )
+    message = one_line(str((failed or {}).get("message") or ""), MAX_MESSAGE)
+    return UpdateJobObject(name_of(raw), failed is not None, message, _machine_of(raw), version)
+
+
+def _machine_of(raw: Mapping[str, Any]) -> str:
+    return str(labels_of(raw).get(MACHINE_LABEL) or "")
 
 
 def read_update_pod(raw: Mapping[str, Any]) -> UpdatePod | None:
-    labels = labels_of(raw)
+    labels, machine = labels_of(raw), _machine_of(raw)
     job = labels.get(JOB_NAME) or labels.get(_OLD_JOB_NAME) or ""
     if not job:
         return None
@@ -81,22 +88,23 @@ def read_update_pod(raw: Mapping[str, Any]) -> UpdatePod | None:
     version = str(nested(raw, "metadata", "resourceVersion", default=""))
     match phase:
         case "Succeeded":
-            return UpdatePod(job, "succeeded", resource_version=version)
+            return UpdatePod(job, "succeeded", machine_uid=machine, resource_version=version)
         case "Failed":
             told = str(ended.get("message") or nested(raw, "status", "message", default="") or "")
             code = ended.get("exitCode")
             message = _last_lines(told) or (f"exit code {code}" if code is not None else "its pod has failed")
-            return UpdatePod(job, "failed", message, resource_version=version)
+            return UpdatePod(job, "failed", message, machine_uid=machine, resource_version=version)
         case "Running":
-            return UpdatePod(job, "running", resource_version=version)
+            return UpdatePod(job, "running", machine_uid=machine, resource_version=version)
     reason = str(waiting.get("reason") or "")
-    message = ": ".join(filter(None, (reason, str(waiting.get("message") or ""))))
-    return UpdatePod(job, "waiting", message[:MAX_MESSAGE], reason in IMAGE_REASONS, version)
+    told = ": ".join(filter(None, (reason, str(waiting.get("message") or ""))))
+    message = one_line(told[:MAX_MESSAGE], MAX_MESSAGE)
+    return UpdatePod(job, "waiting", message, reason in IMAGE_REASONS, machine, version)
 
 
 def _last_lines(text: str) -> str:
     """The end of a program's output, in one line: as many whole lines as fit."""
-    lines = [line.strip()[:MAX_MESSAGE] for line in text.splitlines() if line.strip()]
+    lines = [one_line(line[:MAX_MESSAGE]) for line in text.splitlines() if line.strip()]
     kept: list[str] = []
     for line in reversed(lines[-MAX_LINES:]):
         if kept and len(line) + sum(map(len, kept)) > MAX_MESSAGE:
@@ -115,6 +123,22 @@ def observe_job(name: str, job: UpdateJobObject | None, pods: Iterable[UpdatePod
     if job.failed:
         return ObservedJob(name, "failed", job.message or "the Job has failed")
     return ObservedJob(name, "waiting")
+
+
+def list_former_jobs(
+    machine_uid: str, present: str, jobs: Iterable[UpdateJobObject], pods: Sequence[UpdatePod]
+) -> tuple[ObservedJob, ...]:
+    """The Jobs of the machine but for `present`, also those of which only a pod is left ("absent" unless that runs)."""
+    of_machine = {one.name: one for one in jobs if one.machine_uid == machine_uid}
+    left = [one.job for one in pods if one.machine_uid == machine_uid]
+    names = sorted({*of_machine, *left} - {present})
+    return tuple(_observe_former(name, of_machine.get(name), pods) for name in names)
+
+
+def _observe_former(name: str, job: UpdateJobObject | None, pods: Sequence[UpdatePod]) -> ObservedJob:
+    if any(one.job == name and one.state == "running" for one in pods):
+        return ObservedJob(name, "running")
+    return observe_job(name, job, pods)
 
 
 def list_outdated_static_pods(pods: Iterable[Mapping[str, Any]], version: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`status.update` of a Machine: the change that is being carried out on it, recorded before anything is done.
 
 It is there while the machine has its turn, and stays where its turn failed. `id` is a digest of what is wanted, so that the
-name of the Job in the guest follows from the machine and the id, and nothing is done twice.
+same is not begun twice; the name of the Job in the guest is recorded with the turn.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ def update_id(change: str, version: str, config_hash: str, options: str = "") ->
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def job_name(machine_uid: str, id: str, attempt: int) -> str:
-    """The name of the Job in the guest: repeatable, and another one for another attempt."""
-    digest = hashlib.sha256(f"{machine_uid}/{id}/{attempt}".encode()).hexdigest()
+def job_name(machine_uid: str, id: str, attempt: int, since: datetime) -> str:
+    """The name of the Job in the guest: that of one turn, which is recorded before there is the Job. `since` is when the turn
+    began: what is asked for again has another Job."""
+    digest = hashlib.sha256(f"{machine_uid}/{id}/{attempt}/{format_time(since)}".encode()).hexdigest()
     return f"windrow-update-{digest[:12]}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windrow.clusters.api.updates.turn import LIVE
 from windrow.clusters.change.rollout import why_canary_holds
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
@@ -46,6 +47,26 @@ def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[st
     )
 
 
+def why_not_go_on(machine: MachineState, state: ClusterState) -> str:
+    """Why a turn that was admitted may not restart anything now, "" where it may: what the others are, once more. Turns that are
+    not over count where they restart already; of those that do not, the first by name goes on first."""
+    if state.guest.interruption:
+        return f"the guest API to be watched again ({state.guest.interruption})"
+    in_turn = {
+        one.name
+        for one in state.active
+        if (update := one.record.update) is not None
+        and update.failure is None
+        and one.name != machine.name
+        and (update.step != "Drain" or one.name < machine.name)
+    }
+    return (
+        _why_no_server(machine, state, in_turn)
+        if machine.record.is_server
+        else _why_no_worker(machine, state, in_turn)
+    )
+
+
 def has_turn(machine: MachineState) -> bool:
     """Whether the machine is being changed now; one whose turn has failed is not."""
     update = machine.record.update
@@ -53,9 +74,11 @@ def has_turn(machine: MachineState) -> bool:
 
 
 def why_not_removed(machine: MachineState, state: ClusterState) -> str:
-    """Why a machine is neither replaced nor loses its etcd member during turns; "" where it may."""
+    """Why a machine is neither replaced nor loses its etcd member during turns; "" where it may. Its own turn is no reason where a
+    user asks for its replacement."""
     update = machine.record.update
-    if update is not None and not machine.is_deleting and machine.presence != "missing":
+    is_own = update is not None and not machine.is_deleting and machine.presence != "missing"
+    if update is not None and is_own and not machine.record.replace_now:
         if update.failure is None:
             return f"it is being updated to {update.version}"
         return (
@@ -63,8 +86,19 @@ def why_not_removed(machine: MachineState, state: ClusterState) -> str:
         )
     if not machine.is_etcd:
         return ""
-    others = [one.name for one in state.active if one.is_etcd and has_turn(one) and one.name != machine.name]
+    others = [
+        one.name
+        for one in state.active
+        if one.is_etcd and has_turn(one) and one.name != machine.name and not _awaits(one, machine, state)
+    ]
     return f"one etcd member at a time; {others[0]} is being updated" if others else ""
+
+
+def _awaits(one: MachineState, lost: MachineState, state: ClusterState) -> bool:
+    """Whether the turn of `one` does not go on before `lost` is replaced, so that its repair must not wait for the turn."""
+    update = one.record.update
+    is_lost = not lost.is_ready or lost.is_going_down or not state.is_healthy_etcd_member(lost)
+    return update is not None and update.step == "Drain" and update.change != LIVE and is_lost
 
 
 def _why_no_server(machine: MachineState, state: ClusterState, in_turn: set[str]) -> str:

@@ -38,6 +38,7 @@ from windrow.clusters.change.pending import MachineChange, pending_changes
 from windrow.clusters.plan.actions import (
     ApplyUpdate,
     BeginUpdate,
+    DeleteFormerJobs,
     DropUpdate,
     EvictPods,
     FailUpdate,
@@ -51,7 +52,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.operations import rotation
 from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
-from windrow.clusters.plan.updates.gates import has_turn, tier_of
+from windrow.clusters.plan.updates.gates import has_turn, tier_of, why_not_go_on
 from windrow.clusters.plan.updates.vm_turns import VmStep, find_vm_step
 from windrow.clusters.state import ClusterState, MachineState, Node, unreachable_reason
 from windrow.core.formats.duration import human_duration
@@ -323,7 +324,7 @@ def _new_update(machine: MachineState, wanted: WantedUpdate, state: ClusterState
         step="Drain",
         since=state.now,
         step_since=state.now,
-        job=job_name(machine.record.uid, wanted.id, attempt),
+        job=job_name(machine.record.uid, wanted.id, attempt, state.now),
         attempt=attempt,
         cordoned=was_cordoned or cordons,
         restart=wanted.restart,
@@ -384,12 +385,16 @@ def _begin_otherwise(
         if not state.guest.is_reachable:
             _await_guest(machine, "its turn ends", state, partial)
             return
+        if _await_former_jobs(machine, update, state, partial):
+            return
         why = (
             "the spec asks for what it runs"
             if wanted is not None
             else "the version is not asked for any more"
         )
         partial.actions.append(DropUpdate(why, machine.name, machine.node_name, update.cordoned))
+    elif wanted is not None and not state.guest.is_reachable:
+        _await_guest(machine, "its next turn begins", state, partial)
     elif wanted is not None and _has_snapshot(machine, wanted.version, state, partial):
         partial.actions.append(BeginUpdate(wanted.because, machine.name, _new_update(machine, wanted, state)))
 
@@ -428,6 +433,11 @@ def _drain(machine: MachineState, update: MachineUpdate, state: ClusterState, pa
 def _begin_apply(
     machine: MachineState, update: MachineUpdate, because: str, state: ClusterState, partial: PartialPlan
 ) -> None:
+    if (held := why_not_go_on(machine, state)) and update.change != LIVE:
+        partial.wait(held, "its service or its VM restarts", machine.name)
+        return
+    if _await_former_jobs(machine, update, state, partial):
+        return
     step = "Stop" if update.change == VM_RESTART else "Apply"
     changed = replace(update, step=step, step_since=state.now)
     partial.actions.append(RecordUpdateStep(because, machine.name, changed))
@@ -473,12 +483,41 @@ def _apply(machine: MachineState, update: MachineUpdate, state: ClusterState, pa
         )
         job = machine.update_job
         if job is not None and job.state == "absent" and _may_create_job(machine, update, state):
+            if _await_former_jobs(machine, update, state, partial):
+                return
             why = f"it writes the files for {update.version}"
             why += " and restarts the service" if update.change == SERVICE_RESTART else ""
             why = "it restarts the service" if update.restart else why
             partial.actions.append(ApplyUpdate(why, machine.name, update.job, machine.node_name))
         return
     _finish(machine, update, partial)
+
+
+def _await_former_jobs(
+    machine: MachineState, update: MachineUpdate, state: ClusterState, partial: PartialPlan
+) -> bool:
+    """Whether something is left of its former turns: one that runs is waited for, the others are deleted. What is not known yet
+    is asked again before there is another Job."""
+    if machine.former_jobs is None:
+        if update.change == VM_RESTART:
+            partial.wait("the Jobs of its former turns to be listed", "its turn goes on", machine.name)
+        return update.change == VM_RESTART
+    if not machine.former_jobs:
+        return False
+    job = machine.former_jobs[0].name
+    until = (update.step_since or state.now) + APPLY_TIMEOUT
+    if state.now >= until and update.failure is None:
+        message = f"Job kube-system/{job} of a former turn is not gone after {human_duration(APPLY_TIMEOUT)}"
+        hint = f"see why its pod does not end, or delete it; then {retry_hint(machine)}"
+        _fail(machine, update, update.step, message, hint, state, partial)
+        return True
+    if any(one.state not in ("running", "absent") for one in machine.former_jobs):
+        why = "no Job of a former turn may run out of turn"
+        partial.actions.append(DeleteFormerJobs(why, machine.name, update.job))
+    partial.wait(
+        f"Job kube-system/{job} of a former turn to be gone", "its turn goes on", machine.name, until
+    )
+    return True
 
 
 def _restart_vm(

@@ -14,6 +14,7 @@ from windrow.clusters.updates.observed import (
     ObservedJob,
     UpdateJobObject,
     UpdatePod,
+    list_former_jobs,
     observe_job,
     read_update_job,
     read_update_pod,
@@ -64,6 +65,12 @@ class UpdateJobs:
             return None
         job = self._known.get(JOB.ref(name, NAMESPACE))
         return observe_job(name, job, self._pods.values())
+
+    def find_former(self, machine_uid: str, present: str) -> tuple[ObservedJob, ...] | None:
+        """What is there of Jobs of the machine besides `present`; None while it is not known."""
+        if self.observe(present) is None:
+            return None
+        return list_former_jobs(machine_uid, present, self._jobs.values(), tuple(self._pods.values()))
 
     def created(self, raw: Raw) -> None:
         """A Job that has just been created, or found to be there."""
