@@ -616,12 +616,6 @@ def test_a_turn_is_not_dropped_while_a_job_of_a_former_one_runs() -> None:
     assert not of_kind(plan_of(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), machine]), DropUpdate)
 
 
-def test_a_turn_begins_otherwise_once_the_guest_can_be_asked_for_its_jobs() -> None:
-    plan = a_turn(a_failed(id="another"), guest=silent())
-
-    assert not of_kind(plan, BeginUpdate)
-
-
 def test_each_turn_has_a_job_of_its_own_name() -> None:
     assert job_name("m", "id", 1, NOON) == job_name("m", "id", 1, NOON)
     assert job_name("m", "id", 1, NOON) != job_name("m", "id", 1, NOON + minutes(1))

@@ -54,7 +54,7 @@ class UpdateActions:
     async def begin_update(self, action: do.BeginUpdate, state: ClusterState) -> None:
         found = get_machine(action.machine, state)
         machine = found.record
-        if machine.update is not None:
+        if machine.update is not None and state.guest.is_reachable:
             await self._delete_jobs(found, state)
         await self._record(machine, action.update)
         if machine.retry_update:

@@ -646,6 +646,7 @@ UpdateAction = (
     | MarkNode
     | RecordUpdateStep
     | ApplyUpdate
+    | DeleteFormerJobs
     | PowerVM
     | EditVM
     | FinishUpdate

@@ -393,8 +393,6 @@ def _begin_otherwise(
             else "the version is not asked for any more"
         )
         partial.actions.append(DropUpdate(why, machine.name, machine.node_name, update.cordoned))
-    elif wanted is not None and not state.guest.is_reachable:
-        _await_guest(machine, "its next turn begins", state, partial)
     elif wanted is not None and _has_snapshot(machine, wanted.version, state, partial):
         partial.actions.append(BeginUpdate(wanted.because, machine.name, _new_update(machine, wanted, state)))
 
