@@ -311,6 +311,7 @@ def test_what_a_guest_says_last_counts_also_where_the_manager_was_away_meanwhile
 
 
 SHARED, LENT = pvc(8), pvc(9)
+SNAPPED = pvc(14)
 
 
 async def make_snapshot(guest: Client, number: int, claim: str, policy: str) -> str:
@@ -365,17 +366,27 @@ def test_snapshots_and_exports_go_with_their_volumes_or_are_named() -> None:
                 await make_shared_claim(host, name, uid)
                 await make_volume(guest, name)
             await it.sim.advance(seconds=30)
-            goes = await make_snapshot(guest, 11, DETACHED, "Delete")
+            await make_claim(host, SNAPPED, uid)
+            await make_volume(guest, SNAPPED)
+            goes = await make_snapshot(guest, 11, ATTACHED, "Delete")
             retained = await make_snapshot(guest, 12, DETACHED, "Retain")
             of_retained = await make_snapshot(guest, 13, STATIC, "Delete")
+            by_hand = "before-the-migration"
+            spec = {
+                "source": {"persistentVolumeClaimName": SNAPPED},
+                "volumeSnapshotClassName": "longhorn-snapshot",
+            }
+            made = new_object(VOLUME_SNAPSHOT, by_hand, "default", spec=spec)
+            await host.create(VOLUME_SNAPSHOT, made)  # a person makes it, on Harvester
             await make_export(host, SHARED, **marks)
             lent = await make_export(host, LENT)  # a person shares it with machines of another cluster
             await it.sim.advance(seconds=60)
             it.transcript.lines.clear()
-            assert await snapshots_of(host) == [goes, retained, of_retained]
+            assert await snapshots_of(host) == [by_hand, goes, retained, of_retained]
             await delete(it)
-            assert await claims_left(host) == sorted([*KEPT, LENT])
-            assert await snapshots_of(host) == [retained, of_retained]
+            # What the snapshots that stay hold is stored in the volumes that they were made of.
+            assert await claims_left(host) == sorted([*KEPT, LENT, DETACHED, SNAPPED])
+            assert await snapshots_of(host) == [by_hand, retained, of_retained]
             exports = [name_of(raw) for raw in await host.list(NETWORK_FILESYSTEM, "harvester-system")]
             assert exports == [lent]
             return it.transcript

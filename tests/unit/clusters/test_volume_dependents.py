@@ -12,7 +12,7 @@ from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_pool, of_kin
 
 from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.orphans import Orphans
-from windrow.clusters.plan.actions import DeleteVolumes, KeepVolumes, RemoveFinalizer
+from windrow.clusters.plan.actions import DeleteVolumes, KeepClaims, KeepVolumes, RemoveFinalizer
 from windrow.clusters.sources.volumes.dependents import Dependent, read_snapshot_handles
 from windrow.clusters.sources.volumes.guest_volumes import UNMARKED, Guest, VolumeClaim
 from windrow.clusters.sources.volumes.on_harvester import HostVolumes, list_guest_volumes, list_host_volumes
@@ -249,6 +249,40 @@ def test_a_volume_whose_exports_may_not_be_listed_is_known_to_be_used_by_no_one_
     assert found.unknown == "no such right"
 
 
+def test_a_claim_has_the_snapshots_of_it_whoever_made_them() -> None:
+    (first, second) = volumes_of(
+        a_claim("pvc-1"),
+        a_claim("pvc-2"),
+        snapshots=[
+            a_snapshot("snap-1", "pvc-1"),
+            a_snapshot("of-another", "pvc-1", guest="h"),
+            a_snapshot("by-hand", "pvc-1", guest=""),
+            an_object("of-a-content", guest="", source={"volumeSnapshotContentName": "pvc-1"}),
+        ],
+        backups=[an_object("backup-1", source="pvc-2")],
+    ).claims
+
+    assert first.snapshots == ("by-hand", "of-another", "snap-1")
+    assert second.snapshots == ()
+
+
+def test_where_snapshots_may_not_be_listed_it_is_not_known_which_claims_they_need() -> None:
+    snapshots = Forbidden("no such right")
+    found = volumes_of(a_claim("pvc-1"), snapshots=snapshots)
+
+    assert [one.unknown for one in found.claims] == ["whether a VolumeSnapshot of it stays (no such right)"]
+    assert found.unknown == "no such right"
+    both = volumes_of(a_claim("pvc-1", shared=True), snapshots=snapshots, exports=Forbidden("nor this"))
+    assert both.claims[0].unknown == "whether a NetworkFilesystem exports it (nor this)"
+    assert both.unknown == "nor this; no such right"
+
+
+def test_where_backups_may_not_be_listed_the_claims_go_since_those_are_stored_elsewhere() -> None:
+    found = volumes_of(a_claim("pvc-1"), backups=Forbidden("no such right"))
+
+    assert (found.claims[0].unknown, found.unknown) == ("", "no such right")
+
+
 def test_a_harvester_without_snapshots_or_exports_has_none() -> None:
     absent = NotFound("the server could not find the requested resource")
     found = volumes_of(a_claim("pvc-1", shared=True), exports=absent, snapshots=absent, backups=absent)
@@ -350,6 +384,50 @@ def test_any_other_is_kept_and_named_with_the_way_to_delete_it(
     assert texts[0].endswith(f"delete {kept.ref.kind.group_resource} snap-1")
     assert of_kind(plan, DeleteVolumes) == []
     assert of_kind(plan, RemoveFinalizer) != []
+
+
+@pytest.mark.parametrize(
+    "dependents",
+    [
+        (),
+        (made_of(goes=False),),
+        (made_of(unproven=UNMARKED),),
+        (made_of(goes=False, is_deleting=True),),
+        (made_of(kind=REMOTE_BACKUP),),
+    ],
+)
+def test_a_claim_with_a_snapshot_that_stays_is_kept_and_named(dependents: tuple[Dependent, ...]) -> None:
+    plan = ended(*dependents, claim=replace(CLAIM, snapshots=("snap-1",)))
+
+    assert of_kind(plan, DeleteVolumes) == []
+    (told,) = of_kind(plan, KeepClaims)
+    assert told.because.startswith(
+        "PersistentVolumeClaim default/pvc-1, since VolumeSnapshot default/snap-1 of it stays, and may be stored in its volume"
+    )
+    assert of_kind(plan, RemoveFinalizer) != []
+
+
+def test_a_claim_goes_with_its_snapshots_only_where_all_of_them_go() -> None:
+    goes = made_of()
+    claim = replace(CLAIM, snapshots=("snap-1",))
+    (first,) = of_kind(ended(goes, claim=claim), DeleteVolumes)
+    (then,) = of_kind(ended(replace(goes, is_deleting=True), claim=claim), DeleteVolumes)
+    assert first.claims == (goes,)  # type: ignore[attr-defined]
+    assert then.claims == (claim,)  # type: ignore[attr-defined]
+
+    plan = ended(goes, claim=replace(CLAIM, snapshots=("snap-1", "by-hand")))
+    assert of_kind(plan, DeleteVolumes) == []
+    (told,) = of_kind(plan, KeepClaims)
+    assert "VolumeSnapshot default/by-hand of it stays" in told.because
+    (kept,) = of_kind(plan, KeepVolumes)
+    assert f"{goes}, since the volume that they were made of stays" in kept.because
+
+
+def test_a_claim_that_is_being_deleted_already_is_waited_for_whatever_was_made_of_it() -> None:
+    plan = ended(claim=replace(CLAIM, snapshots=("by-hand",), is_deleting=True))
+
+    assert plan.waits[0].what == "PersistentVolumeClaim default/pvc-1 to be deleted"
+    assert of_kind(plan, RemoveFinalizer, KeepClaims) == []
 
 
 def test_an_export_whose_claim_is_gone_is_deleted_and_one_of_another_guest_is_named_without_a_command() -> (

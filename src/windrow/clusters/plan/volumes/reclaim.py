@@ -10,6 +10,7 @@ and not what is plugged into none.
 |------------------------------------------------------|---------------------------------|
 | recorded: Delete, marked as this guest's             | deleted                         |
 | recorded: Delete, used by a VM                       | kept, since it is used          |
+| recorded: Delete, and a VolumeSnapshot of it stays   | kept, since that may need it    |
 | recorded: Delete, without a mark, as the Go driver's | kept, with the way to delete it |
 | recorded: Retain                                     | kept                            |
 | not recorded, marked as this guest's                 | kept, with the way to delete it |
@@ -21,6 +22,9 @@ and not what is plugged into none.
 | a NetworkFilesystem, marked as this guest's                   | deleted with its claim          |
 | a snapshot or backup, marked, recorded: Delete                | deleted with its claim          |
 | any other snapshot or backup that is marked, or was recorded  | kept, with the way to delete it |
+
+What a VolumeSnapshot holds may be stored in the volume that it was made of (class longhorn-snapshot), and goes with it. So the claim
+stays for each one that stays, whoever made it, and where they cannot be listed.
 
 A VM that uses a claim is one that has it in its spec or in that of its instance, and so is a NetworkFilesystem that others have turned on.
 The guest is asked until the first of its machines is deleted, and what its PersistentVolumes say last counts. A record that is older than
@@ -40,6 +44,7 @@ from windrow.clusters.plan.actions import DeleteVolumes, KeepClaims, KeepVolumes
 from windrow.clusters.sources.volumes.dependents import Dependent
 from windrow.clusters.sources.volumes.guest_volumes import UNMARKED, VolumeClaim
 from windrow.clusters.state import ClusterState, once_per_state, unreachable_reason
+from windrow.harvester.resources import VOLUME_SNAPSHOT
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
 ASK_TIMEOUT = timedelta(minutes=1)
@@ -207,6 +212,9 @@ def reason_to_keep(claim: VolumeClaim, state: ClusterState) -> str:
         return f"{claim.users[0]} uses it"
     if claim.unknown and not claim.is_deleting:
         return f"it is not known {claim.unknown}"
+    staying = [name for name in claim.snapshots if name not in _snapshots_to_delete(state)]
+    if staying and not claim.is_deleting:
+        return f"VolumeSnapshot {claim.namespace}/{staying[0]} of it stays, and may be stored in its volume"
     return ""
 
 
@@ -214,13 +222,25 @@ def reason_to_keep_dependent(one: Dependent, state: ClusterState) -> str:
     """Why what was made of a volume is not deleted; "" where it is: with the volume, and an export also behind it."""
     if _is_opted_out(state):
         return f"annotation {SKIP_CLEANUP} keeps all volumes"
-    if one.unproven:
-        return one.unproven
-    if not one.goes_with_claim:
-        return NOT_TO_DELETE
+    if why := _lacks_order(one):
+        return why
     if one.is_deleting or (one.is_export and not one.claim):
         return ""
     return "" if one.claim in _names_to_delete(state) else VOLUME_STAYS
+
+
+def _lacks_order(one: Dependent) -> str:
+    """Why it stays whatever becomes of its volume; "" where it goes with that."""
+    if one.unproven:
+        return one.unproven
+    return "" if one.goes_with_claim else NOT_TO_DELETE
+
+
+@once_per_state
+def _snapshots_to_delete(state: ClusterState) -> frozenset[str]:
+    """The VolumeSnapshots that go with their claims, so that those need not stay for them."""
+    snapshots = (one for one in _dependents(state) if one.ref.kind == VOLUME_SNAPSHOT)
+    return frozenset(one.ref.name for one in snapshots if not _lacks_order(one))
 
 
 @once_per_state

@@ -10,6 +10,7 @@ from windrow.clusters.api.guest_volumes import GuestVolumes
 from windrow.clusters.sources.volumes.dependents import (
     EXPORTS,
     Dependent,
+    find_snapshots_of,
     is_enabled_for_others,
     read_exports,
     read_snapshot_handles,
@@ -67,13 +68,14 @@ async def list_host_volumes(
         return HostVolumes()
     exports, why = await _list_or_why(client, NETWORK_FILESYSTEM, EXPORTS)
     names = {name_of(raw) for raw in raw_claims}
-    dependents, refusals = read_exports(exports, claims, raw_claims, guest), [why]
-    for kind in (VOLUME_SNAPSHOT, REMOTE_BACKUP):
-        found, refused = await _list_or_why(client, kind, namespace)
-        dependents += read_snapshots(found, kind, names, recorded, guest)
-        refusals.append(refused)
+    dependents = read_exports(exports, claims, raw_claims, guest)
+    snapshots, why_no_snapshots = await _list_or_why(client, VOLUME_SNAPSHOT, namespace)
+    backups, why_no_backups = await _list_or_why(client, REMOTE_BACKUP, namespace)
+    dependents += read_snapshots(snapshots, VOLUME_SNAPSHOT, names, recorded, guest)
+    dependents += read_snapshots(backups, REMOTE_BACKUP, names, recorded, guest)
     claims = tuple(_with_exports(one, exports, why, guest) for one in claims)
-    unknown = "; ".join(filter(None, refusals))
+    claims = tuple(_with_snapshots(one, snapshots, why_no_snapshots) for one in claims)
+    unknown = "; ".join(filter(None, (why, why_no_snapshots, why_no_backups)))
     return HostVolumes(claims, tuple(sorted(dependents, key=str)), unknown)
 
 
@@ -86,6 +88,12 @@ def _with_exports(claim: VolumeClaim, exports: Sequence[Raw], why: str, guest: G
     )
     unknown = f"whether a NetworkFilesystem exports it ({why})" if why and claim.can_be_shared else ""
     return replace(claim, users=(*claim.users, *others), unknown=unknown)
+
+
+def _with_snapshots(claim: VolumeClaim, snapshots: Sequence[Raw], why: str) -> VolumeClaim:
+    """The claim with the VolumeSnapshots of it, or with why they are not known."""
+    unknown = claim.unknown or (f"whether a VolumeSnapshot of it stays ({why})" if why else "")
+    return replace(claim, snapshots=find_snapshots_of(claim, snapshots), unknown=unknown)
 
 
 async def _list_or_why(client: Client, kind: ApiResource, namespace: str) -> tuple[list[Raw], str]:
