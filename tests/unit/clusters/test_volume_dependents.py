@@ -249,7 +249,7 @@ def test_a_volume_whose_exports_may_not_be_listed_is_known_to_be_used_by_no_one_
     assert found.unknown == "no such right"
 
 
-def test_a_claim_has_the_snapshots_of_it_whoever_made_them() -> None:
+def test_a_claim_has_the_snapshots_of_it_also_those_of_others() -> None:
     (first, second) = volumes_of(
         a_claim("pvc-1"),
         a_claim("pvc-2"),

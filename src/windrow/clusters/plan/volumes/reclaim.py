@@ -24,7 +24,7 @@ and not what is plugged into none.
 | any other snapshot or backup that is marked, or was recorded  | kept, with the way to delete it |
 
 What a VolumeSnapshot holds may be stored in the volume that it was made of (class longhorn-snapshot), and goes with it. So the claim
-stays for each one that stays, whoever made it, and where they cannot be listed.
+stays for each one that stays, also one that a person made, and where they cannot be listed.
 
 A VM that uses a claim is one that has it in its spec or in that of its instance, and so is a NetworkFilesystem that others have turned on.
 The guest is asked until the first of its machines is deleted, and what its PersistentVolumes say last counts. A record that is older than

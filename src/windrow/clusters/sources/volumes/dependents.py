@@ -111,7 +111,7 @@ def read_snapshots(
 
 
 def find_snapshots_of(claim: VolumeClaim, raws: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of those VolumeSnapshots whose source is the claim, whoever made them, in order: what they hold may be stored in its
+    """The names of those VolumeSnapshots whose source is the claim, also those of others, in order: what they hold may be stored in its
     volume, as with the class longhorn-snapshot, and would go with it."""
     path = "spec", "source", "persistentVolumeClaimName"
     return tuple(sorted(name_of(raw) for raw in raws if text_at(raw, *path) == claim.name))

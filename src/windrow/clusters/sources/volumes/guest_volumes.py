@@ -75,7 +75,7 @@ class VolumeClaim:
     unproven: str = ""
     users: tuple[str, ...] = ()  # VMs and instances among whose volumes it is, and what exports it to others
     unknown: str = ""  # what of its users, or of its snapshots, is not known
-    snapshots: tuple[str, ...] = ()  # names of the VolumeSnapshots of it, whoever made them
+    snapshots: tuple[str, ...] = ()  # names of the VolumeSnapshots of it, also those of others
     volume_name: str = ""  # its volume on Harvester
     can_be_shared: bool = False
     is_deleting: bool = False
