@@ -24,6 +24,7 @@ from windrow.clusters.change.compare import FieldChange
 from windrow.clusters.change.fields import POOL, on_change_of_field
 from windrow.clusters.change.pending import PendingChanges, pending_changes
 from windrow.clusters.change.revisions import record_value
+from windrow.clusters.change.rollout import why_changes_wait
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import ObjectRef
@@ -55,6 +56,7 @@ class ClusterPlan:
     pending: PendingChanges
     pools: tuple[PoolPlan, ...]
     settings: tuple[FieldChange, ...] = ()
+    held: str = ""  # why the turns wait until a person says so, and the command for it
 
     @property
     def has_changes(self) -> bool:
@@ -167,6 +169,7 @@ def make_plan(
         pending,
         tuple(one for one in pools if one.count),
         settings,
+        why_changes_wait(state) if not is_new else "",
     )
 
 

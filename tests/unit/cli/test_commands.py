@@ -671,10 +671,8 @@ def test_pause_and_resume_set_and_take_back_what_holds_the_changes(windrow: Wind
     assert windrow("pause", "orchard").out == f"{name} is paused already\n"
 
     answer = windrow("resume", "orchard", "--canary", "2")
-    assert (
-        answer.out
-        == f"{name}: its machines are changed, 2 at first; windrow resume {name} goes on with the others\n"
-    )
+    assert answer.out == f"{name}: its machines are changed, 2 at first\nthen: windrow resume {name}\n"
+    assert max(map(len, answer.out.splitlines())) <= 80
     assert held() == (False, "2")
     assert windrow("resume", "orchard", "--canary", "2").out == f"{name} has that canary already\n"
 
@@ -784,6 +782,27 @@ def test_ctrl_c_at_the_prompt_ends_the_question_at_once(orchard: Manager, tmp_pa
     assert orchard.do(lambda api: api.get(ORCHARD))
 
 
+def test_the_question_before_a_deletion_says_that_volumes_go_with_their_data(
+    orchard: Manager, tmp_path: Path
+):
+    class No(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = io.StringIO()
+    context = CliContext(
+        {}, tmp_path, No("no\n"), out, io.StringIO(), lambda: datetime.now(UTC), terminal=True
+    )
+
+    assert main.run(["delete", "orchard"], context) == exit_codes.FAILED
+    told = out.getvalue()
+    assert (
+        "with their disks.\nVolumes of its PersistentVolumes go too, with their data; only Retain keeps one.\n"
+        in told
+    )
+    assert orchard.do(lambda api: api.get(ORCHARD))
+
+
 def test_delete_without_waiting_leaves_the_rest_to_the_manager(windrow: Windrow, orchard: Manager):
     orchard.do(lambda api: api.patch(ORCHARD, {"metadata": {"finalizers": ["windrow.io/cluster"]}}))
 
@@ -843,6 +862,7 @@ def test_delete_without_a_terminal_needs_yes(windrow: Windrow, orchard: Manager)
 
     assert answer.code == exit_codes.USAGE
     assert "windrow delete orchard --yes" in answer.err
+    assert "Volumes of its PersistentVolumes go too, with their data; only Retain keeps one." in answer.err
     assert orchard.do(lambda api: api.get(ORCHARD))
 
 

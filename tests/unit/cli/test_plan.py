@@ -216,6 +216,16 @@ def test_a_machine_config_alone_is_planned_for_the_clusters_that_name_it(
     assert "HarvesterConfig nc-orchard: cpuCount  4 → 8" in answer.out
 
 
+def test_a_plan_says_that_its_turns_are_paused(windrow: Windrow, orchard: Manager):
+    orchard.do(lambda api: api.patch(ORCHARD, {"spec": {"paused": True}}))
+
+    answer = windrow("plan", "orchard")
+
+    assert "held: the Cluster is paused: no machine that exists is changed" in answer.out
+    assert "windrow resume fleet-default/orchard" in " ".join(answer.out.split())
+    assert "resume" in json.loads(windrow("plan", "orchard", "-o", "json").out)["held"]
+
+
 @pytest.mark.parametrize(
     ("subject", "code", "told"),
     [

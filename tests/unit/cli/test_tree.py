@@ -158,6 +158,24 @@ def test_warnings_are_shown_also_when_the_cluster_is_ready():
     assert "  warning: two etcd members survive no loss; use one or three" in drawn([cluster], [])
 
 
+def test_a_failed_update_is_marked_at_its_machine_and_its_command_can_be_copied():
+    command = "kubectl -n fleet-default annotate machine orchard-servers-x5x7z-9k2lp windrow.io/retry-update="
+    said = "update of Machine orchard-servers-x5x7z-9k2lp failed in step Apply: no such release"
+    cluster = a_cluster(
+        pools=[SERVERS],
+        conditions=ready(),
+        warnings=[f"{said}; set another version; or mend it, then have it tried again: {command}"],
+    )
+    failed = {"type": "Updating", "status": "False", "reason": "UpdateFailed", "message": "no"}
+    machine = a_machine("orchard-servers-x5x7z-9k2lp", "servers", conditions=[*ready(), failed])
+
+    lines = drawn([cluster], [machine]).splitlines()
+
+    assert "   └─ orchard-servers-x5x7z-9k2lp  ready  update failed" in lines
+    assert f"│   {command}" in lines
+    assert max(len(one) for one in lines if command not in one) <= 80
+
+
 def test_a_pool_that_left_the_manifest_stays_in_sight_until_its_machines_are_gone():
     leaving = a_machine("orchard-old-x5x7z-9k2lp", "old", conditions=ready())
     leaving["metadata"]["deletionTimestamp"] = ago(3)

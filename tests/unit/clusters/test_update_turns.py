@@ -245,7 +245,10 @@ def test_no_turn_begins_after_a_failure() -> None:
     plan = plan_of(upgraded(SERVERS, WORKERS), [*servers, failed, w2, w3])
 
     assert began(plan) == []
-    assert "its update to be mended (step Apply: no; mend it)" in plan.waits_by_machine["w1"].what
+    assert (
+        "its update to be mended (step Apply; condition RollingOut says why)"
+        in plan.waits_by_machine["w1"].what
+    )
 
 
 def test_the_version_of_the_cluster_is_recorded_once_every_machine_runs_it() -> None:
@@ -946,6 +949,30 @@ def test_conditions_say_what_a_turn_waits_for_and_why_it_has_failed() -> None:
     )
     assert cluster.reason == "UpdateFailed"
     assert cluster.message == "update of Machine w1 failed in step Apply: no; mend it"
+
+
+def test_changes_that_are_paused_or_wait_behind_a_canary_are_said_with_the_command_that_goes_on() -> None:
+    _, paused = updating(W1, upgraded(WORKERS, paused=True))
+    _, idle = updating(W1, a_cluster(WORKERS, paused=True))
+    canary = rolling_out_condition(
+        look(upgraded(WORKERS, canary=1), [at(W1, NEW), *some("w", 3, WORKERS)[1:]])
+    )
+    gone = look(upgraded(WORKERS, paused=True, deletion_timestamp=NOON), [W1])
+
+    assert paused == Condition(
+        "RollingOut",
+        "False",
+        "Paused",
+        "the Cluster is paused: no machine that exists is changed, and 1 waits for that; windrow resume fleet-default/prod goes on",
+    )
+    assert idle is not None
+    assert idle.message == (
+        "the Cluster is paused: no machine that exists is changed; windrow resume fleet-default/prod goes on"
+    )
+    assert canary is not None
+    assert (canary.status, canary.reason) == ("False", "Canary")
+    assert canary.message.endswith("1 is changed; windrow resume fleet-default/prod goes on")
+    assert rolling_out_condition(gone) is None
 
 
 def test_a_machine_and_a_cluster_that_never_had_a_turn_have_no_such_condition() -> None:

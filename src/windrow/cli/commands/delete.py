@@ -26,6 +26,8 @@ from windrow.clusters.api.kinds import CLUSTER
 from windrow.kubernetes.objects import Raw, uid_of
 from windrow.kubernetes.resources import ref_of
 
+VOLUMES = "Volumes of its PersistentVolumes go too, with their data; only Retain keeps one."
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
@@ -39,7 +41,8 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     seen = ""
     if not args.yes and not (context.terminal and context.stdin.isatty()):
         raise CliError(
-            f"Deleting {args.name} also deletes its machines and their disks, and there is no terminal to confirm that.",
+            f"Deleting {args.name} also deletes its machines and their disks, and there is no terminal to confirm that. "
+            f"{VOLUMES}",
             f"Confirm it: windrow delete {args.name} --yes",
             exit_codes.USAGE,
         )
@@ -81,6 +84,7 @@ def _confirm(cluster: Raw, count: int, context: CliContext) -> None:
     name = cluster["metadata"]["name"]
     context.out.write(
         f"This deletes {connect.full_name(cluster)}: {count} machine{'s' * (count != 1)}, with their disks.\n"
+        f"{VOLUMES}\n"
         f"Type the name of the Cluster to confirm: "
     )
     context.out.flush()

@@ -80,6 +80,14 @@ def wrap_line(text: str, width: int) -> list[str]:
     return [*lines, *wrap(after, width, first=f"{indent}  ", rest=f"{indent}  ")] if after.strip() else lines
 
 
+def wrap_around_command(text: str, width: int) -> list[str]:
+    """`text` wrapped; a command at its end, after a colon, has an unbroken line of its own."""
+    command = _COMMAND.search(text)
+    if command is None or len(text) <= width or text[command.end() :].strip():
+        return wrap(text, width)
+    return [*wrap(text[: command.start()], width), f"  {command[0].strip()}"]
+
+
 def wrap_problems(text: str, width: int) -> list[str]:
     """Problems as conditions have them, a line `message; hint` each: a line for each message and hint."""
     lines = []

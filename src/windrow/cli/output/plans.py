@@ -41,6 +41,7 @@ def render_plan(plan: ClusterPlan, width: int, *, is_first: bool = True) -> list
     lines = [line()] * (not is_first)
     lines.append(line((f"{plan.namespace}/{plan.name}", "strong"), f"  {_format_version(plan)}"))
     lines += _paragraph(_summarize(plan), "", width)
+    lines += _paragraph(f"held: {plan.held}", "", width, "busy") if plan.held else []
     for group in group_alike(plan.pending):
         lines += [line(), *_render_group(group, width)]
     if plan.pending.cluster:
@@ -141,6 +142,7 @@ def as_object(plan: ClusterPlan) -> dict[str, Any]:
         "exists": not plan.is_new,
         "version": plan.version,
         "desiredVersion": plan.desired_version,
+        "held": plan.held,
         "machines": [_machine_object(one) for one in pending.machines],
         "cluster": [render_field(one) for one in pending.cluster],
         "settings": [render_field(one) for one in plan.settings],

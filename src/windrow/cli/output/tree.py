@@ -14,7 +14,15 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 
-from windrow.cli.output.lines import StyledLine, Tone, elide_middle, line, wrap, wrap_problems
+from windrow.cli.output.lines import (
+    StyledLine,
+    Tone,
+    elide_middle,
+    line,
+    wrap,
+    wrap_around_command,
+    wrap_problems,
+)
 from windrow.cli.output.views import ClusterView, MachineView, PoolView, Wait
 from windrow.core.formats.duration import human_duration
 
@@ -73,6 +81,12 @@ def _paragraph(text: str, indent: str, width: int, tone: Tone) -> list[StyledLin
     return [line((indent, "quiet"), (part, tone)) for part in wrap(text, width - len(indent))]
 
 
+def _warning(text: str, stem: str, width: int) -> list[StyledLine]:
+    """A command in it has a line of its own, which can be copied."""
+    parts = wrap_around_command(f"warning: {text}", width - len(stem))
+    return [line((stem, "quiet"), (part, "busy")) for part in parts]
+
+
 def _details(wait: Wait | None, problem: str, indent: str, now: datetime, width: int) -> list[StyledLine]:
     lines: list[StyledLine] = []
     if problem:
@@ -110,11 +124,13 @@ def _machine(
     branch, under = ("└─ ", "     ") if last else ("├─ ", "│    ")
     where = f"  {machine.address}" if machine.address else ""
     where += f"  {machine.version}" if machine.is_outdated else ""
-    room = width - len(stem) - len(branch) - len(state) - len(where) - 2
+    failed = "  update failed" if machine.has_failed_update else ""
+    room = width - len(stem) - len(branch) - len(state) - len(failed) - len(where) - 2
     head = line(
         (stem + branch, "quiet"),
         f"{elide_middle(machine.name, max(room, 20))}  ",
         (state, _TONES.get(state, "busy")),
+        (failed, "bad"),
         (where, "quiet"),
     )
     if machine.ready and not machine.deleting:
@@ -172,7 +188,7 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
         said = machine if wait is not None and reason in known else blocked
         lines += _paragraph(f"remediation is paused: {said}", stem, width, "busy")
     for warning in cluster.warnings:
-        lines += _paragraph(f"warning: {warning}", stem, width, "busy")
+        lines += _warning(warning, stem, width)
     for place, pool in enumerate(cluster.pools):
         lines += _pool(pool, place == len(cluster.pools) - 1, known, now, width)
     return lines

@@ -44,6 +44,7 @@ class MachineView:
     created: datetime | None = None
     problem: str = ""  # why its Ready condition is not True, where it says more than the wait
     wait: Wait | None = None
+    has_failed_update: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,13 @@ def read_machine(raw: Raw) -> MachineView:
         created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
         problem=_problem(raw, wait),
         wait=wait,
+        has_failed_update=_has_failed_update(raw),
     )
+
+
+def _has_failed_update(raw: Raw) -> bool:
+    found = _condition(raw, "Updating")
+    return found is not None and found.reason == "UpdateFailed"
 
 
 def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ...]:

@@ -82,6 +82,16 @@ def why_canary_holds(state: ClusterState) -> str:
     return f"annotation {CANARY} asks for {limit}, and {changed} {are} changed; windrow resume {name} goes on"
 
 
+def why_changes_wait(state: ClusterState) -> str:
+    """Why no machine that exists is changed until a person says so, and the command for it; "" where nothing is held."""
+    if not state.cluster.paused:
+        return why_canary_holds(state)
+    waiting = len(pending_changes(state).turns)
+    wait = f", and {waiting} {'waits' if waiting == 1 else 'wait'} for that" if waiting else ""
+    name = f"{state.cluster.namespace}/{state.cluster.name}"
+    return f"the Cluster is paused: no machine that exists is changed{wait}; windrow resume {name} goes on"
+
+
 def find_surge(pool: Pool, state: ClusterState) -> int:
     """How many machines beyond its quantity the pool is to have for its rollout; 0 where there is none, or it is held."""
     if find_rolling(state).get(pool.name, "none"):

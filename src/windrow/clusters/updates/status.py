@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow.clusters.api.updates.turn import VM_RESTART
+from windrow.clusters.change.rollout import why_changes_wait
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
@@ -36,7 +37,7 @@ def with_updating(
 
 
 def rolling_out_condition(state: ClusterState, waits: Sequence[Wait] = ()) -> Condition | None:
-    """Whether machines of the cluster are being changed; None where none ever was."""
+    """Whether machines of the cluster are being changed, and what holds them; None where none ever was, nor is held."""
     in_turn = [machine for machine in state.active if machine.record.update is not None]
     failed = [machine for machine in in_turn if not has_turn(machine)]
     if failed:
@@ -51,6 +52,8 @@ def rolling_out_condition(state: ClusterState, waits: Sequence[Wait] = ()) -> Co
         words = f"; waiting for {wait.what}" if wait else ""
         named = ", ".join(machine.name for machine in in_turn[:3])
         return Condition(ROLLING_OUT, "True", UPDATING, f"{named} is being updated{words}")
+    if (held := why_changes_wait(state)) and state.cluster.deletion_timestamp is None:
+        return Condition(ROLLING_OUT, "False", "Paused" if state.cluster.paused else "Canary", held)
     if find_condition(state.recorded.raw.get("conditions"), ROLLING_OUT) is None:
         return None
     return Condition(ROLLING_OUT, "False", "NotRollingOut", "")

@@ -52,6 +52,7 @@ async def _resume(args: argparse.Namespace, context: CliContext, manager: Connec
         return exit_codes.OK
     change = {"metadata": {"annotations": {CANARY: wanted}}, "spec": {"paused": False}}
     await manager.client.patch(ref_of(CLUSTER, cluster), change)
-    then = f", {wanted} at first; windrow resume {name} goes on with the others" if wanted else ""
-    context.print(f"{name}: its machines are changed{then}")
+    context.print(f"{name}: its machines are changed{f', {wanted} at first' if wanted else ''}")
+    if wanted:
+        context.print(f"then: windrow resume {name}")
     return exit_codes.OK

@@ -522,7 +522,7 @@ def _restart_vm(
     machine: MachineState, update: MachineUpdate, state: ClusterState, partial: PartialPlan
 ) -> None:
     step = find_vm_step(machine, update, state)
-    hint = f"mend it, then {retry_hint(machine)}; or have the machine replaced"
+    hint = f"have the machine replaced; or mend it, then {retry_hint(machine)}"
     if step.failed:
         _fail(machine, update, update.step, step.failed, hint, state, partial)
     elif step.waiting_for:
@@ -635,7 +635,7 @@ def _fail_late(
 ) -> bool:
     """Fail a turn whose Job has failed, or that is late. Whether it has failed."""
     job = machine.update_job
-    hint = f"mend it, then {retry_hint(machine)}; or set another version"
+    hint = f"set another version; or mend it, then {retry_hint(machine)}"
     if job is not None and job.state == "failed":
         message = f"Job kube-system/{update.job} failed on Node {machine.node_name}: {job.message}"
         _fail(machine, update, "Apply", message, hint, state, partial)
@@ -685,7 +685,7 @@ def _after_failure(
         _begin_otherwise(machine, update, wanted, state, partial)
     else:
         partial.wait(
-            f"its update to be mended (step {failure.step}: {failure.message}; {failure.hint})",
+            f"its update to be mended (step {failure.step}; condition RollingOut says why)",
             "its turn goes on, and those of the others",
             machine.name,
         )
