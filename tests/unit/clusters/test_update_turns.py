@@ -605,11 +605,18 @@ def test_a_former_job_that_stays_fails_the_turn_with_its_name() -> None:
     since = NOON - APPLY_TIMEOUT
     machine = replace(in_turn(W1, an_update(step_since=since)), former_jobs=(old,))
 
-    (failed,) = of_kind(a_turn(machine), FailUpdate)
+    (failed,) = of_kind(a_turn(machine), FailUpdate, RecordUpdateStep)
 
     assert isinstance(failed, FailUpdate)
     assert failed.update.failure is not None
     assert "windrow-update-old of a former turn is not gone" in failed.update.failure.message
+
+
+def test_a_former_job_that_waits_is_deleted_while_another_one_runs() -> None:
+    old = tuple(ObservedJob(f"windrow-update-{state}", state) for state in ("running", "waiting"))
+    machine = replace(applying(W1, ObservedJob(JOB, "absent")), former_jobs=old)
+
+    assert of_kind(a_turn(machine), DeleteFormerJobs)
 
 
 def test_a_turn_is_not_dropped_while_a_job_of_a_former_one_runs() -> None:
