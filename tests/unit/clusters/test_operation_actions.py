@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,25 +21,30 @@ from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
 from windrow.clusters.api.operations.recorded import RestoreRequest
 from windrow.clusters.api.operations.snapshot import (
     ETCDSnapshot,
+    decode_spec,
     encode_spec,
     read_snapshot,
     read_snapshot_file,
+    spec_digest,
 )
 from windrow.clusters.api.status import read_recorded_status
+from windrow.clusters.change.carried_spec import carried_spec
 from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.operations import OperationActions
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import snapshots as planner
 from windrow.clusters.state import ClusterState
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
-from windrow.kubernetes.errors import OutcomeUnknown
+from windrow.kubernetes.errors import Forbidden, OutcomeUnknown
 from windrow.kubernetes.objects import Raw, new_object, uid_of
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET
 
 SERVERS = a_pool("servers", 1, SERVER)
 REF = CLUSTER.ref("prod", "fleet-default")
+ONE, TWO = "prod-local-one-44aaf299e0", "prod-local-two-98a16b90c8"  # of its files
 
 
 @dataclass
@@ -294,11 +300,11 @@ def test_the_objects_follow_what_the_guest_lists() -> None:
         await site.execute(do.RecordSnapshots("listed", (one, two), ()))
         await site.execute(do.RecordSnapshots("listed", (replace(one, size=7),), ()))
         sizes = {raw["metadata"]["name"]: raw["snapshotFile"]["size"] for raw in await listed(site)}
-        assert sizes == {"prod-local-one": 7, "prod-local-two": 1024}
-        gone = next(one for one in (await site.state()).snapshots if one.name == "prod-local-one")
+        assert sizes == {ONE: 7, TWO: 1024}
+        gone = next(one for one in (await site.state()).snapshots if one.name == ONE)
         await site.execute(do.RecordSnapshots("listed", (), (gone,)))
         await site.execute(do.RecordSnapshots("listed", (), (gone,)))  # again, as after a restart
-        assert [raw["metadata"]["name"] for raw in await listed(site)] == ["prod-local-two"]
+        assert [raw["metadata"]["name"] for raw in await listed(site)] == [TWO]
 
     on_a_site(story)
 
@@ -317,14 +323,74 @@ def test_what_a_file_says_no_more_is_taken_out_of_its_object() -> None:
     on_a_site(story)
 
 
-def test_an_object_of_an_earlier_cluster_is_not_taken_over() -> None:
+def failures_of(status: dict[str, Any]) -> dict[str, Any]:
+    return dict(status.get("etcdSnapshotFailures") or {})
+
+
+def test_an_object_of_another_cluster_is_not_touched_and_that_is_told() -> None:
     async def story(site: Site) -> None:
-        state = await site.state()
-        other = replace(state, cluster=replace(state.cluster, uid="earlier"))
-        record = do.RecordSnapshots("listed", (file_of("one"),), ())
-        await site.actions.execute(record, other)
-        with pytest.raises(StalePlan):
-            await site.execute(record)
+        taken = new_object(
+            ETCD_SNAPSHOT, ONE, "fleet-default", annotations={"a": "b"}, spec={"clusterName": "x"}
+        )
+        before = await site.api.create(ETCD_SNAPSHOT, taken)
+        record = do.RecordSnapshots("listed", (file_of("one"), file_of("two")), ())
+        status = await site.execute(record)
+        assert await site.api.get(ETCD_SNAPSHOT.ref(ONE, "fleet-default")) == before
+        assert {raw["metadata"]["name"] for raw in await listed(site)} == {ONE, TWO}
+        assert failures_of(status) == {
+            ONE: {
+                "message": f"ETCDSnapshot fleet-default/{ONE} is not of this Cluster; delete it, or name it otherwise",
+                "tries": 1,
+                "retryAt": "2026-01-01T12:00:30Z",
+            }
+        }
+        await site.api.delete(ETCD_SNAPSHOT.ref(ONE, "fleet-default"))
+        assert failures_of(await site.execute(record)) == {}
+
+    on_a_site(story)
+
+
+def test_a_deletion_that_a_server_refuses_is_recorded_and_tried_ever_later() -> None:
+    async def story(site: Site) -> None:
+        await site.execute(do.RecordSnapshots("listed", (file_of("one"),), ()))
+        (held,) = (await site.state()).snapshots
+        for tries, due in ((1, "12:00:30"), (2, "12:01:00"), (3, "12:02:00")):
+            site.supervisors.answers = [lambda request: Reply(500, b"S3 does not answer")]
+            status = await site.execute(do.DeleteSnapshot("deleted", held, "s1"))
+            said = failures_of(status)[ONE]
+            assert (said["tries"], said["retryAt"]) == (tries, f"2026-01-01T{due}Z")
+            assert "S3 does not answer" in said["message"]
+        long = {"etcdSnapshotFailures": {ONE: {"tries": 5000}}}
+        await site.api.patch(REF, {"status": long}, "status")
+        site.supervisors.answers = [OutcomeUnknown("connection reset")]
+        status = await site.execute(do.DeleteSnapshot("deleted", held, "s1"))
+        assert failures_of(status)[ONE]["retryAt"] == "2026-01-01T12:30:00Z"
+        assert failures_of(await site.execute(do.DeleteSnapshot("deleted", held, "s1"))) == {}
+
+    on_a_site(story)
+
+
+def test_failures_that_are_over_are_forgotten() -> None:
+    async def story(site: Site) -> None:
+        await site.api.patch(
+            REF, {"status": {"etcdSnapshotFailures": {"a": {"tries": 1}, "b": {}}}}, "status"
+        )
+        assert failures_of(await site.execute(do.RecordSnapshots("x", (), (), ("a",)))) == {"b": {}}
+
+    on_a_site(story)
+
+
+def test_what_the_guest_refuses_of_a_config_map_is_a_failure_of_that_alone(monkeypatch: Any) -> None:
+    async def refuse(*_: Any) -> Any:
+        raise Forbidden('admission webhook "validate.example.org" denied the request')
+
+    async def story(site: Site) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(site.guest, "create", refuse)
+            status = await site.execute(do.WriteSnapshotMetadata("changed", "d"))
+        assert "denied" in failures_of(status)[planner.METADATA]["message"]
+        assert "etcdSnapshotMetadata" not in status
+        assert failures_of(await site.execute(do.WriteSnapshotMetadata("changed", "d"))) == {}
 
     on_a_site(story)
 
@@ -332,7 +398,7 @@ def test_an_object_of_an_earlier_cluster_is_not_taken_over() -> None:
 def test_a_deleted_object_stays_until_its_file_is_gone() -> None:
     async def story(site: Site) -> None:
         await site.execute(do.RecordSnapshots("listed", (file_of("one"),), ()))
-        await site.api.delete(ETCD_SNAPSHOT.ref("prod-local-one", "fleet-default"))
+        await site.api.delete(ETCD_SNAPSHOT.ref(ONE, "fleet-default"))
         (held,) = (await site.state()).snapshots
         assert held.is_deleting
         await site.execute(do.DeleteSnapshot("deleted", held, "s1"))
@@ -372,6 +438,26 @@ def test_the_guest_is_given_the_spec_and_that_is_recorded_afterwards() -> None:
             assert status["etcdSnapshotMetadata"] == {"digest": digest}
         raw = await site.guest.get(CONFIG_MAP.ref("rke2-etcd-snapshot-extra-metadata", "kube-system"))
         assert list(raw["data"]) == ["provisioning-cluster-spec"]
+        # The spec is known again by its digest, also when others were written since.
+        first = spec_digest(carried_spec((await site.api.get(REF))["spec"]))
+        assert status["etcdSnapshotSpecs"] == [first]
+        old = [f"{n}" for n in range(199)]
+        await site.api.patch(REF, {"status": {"etcdSnapshotSpecs": [first, *old]}}, "status")
+        assert (await site.execute(do.WriteSnapshotMetadata("x", "d")))["etcdSnapshotSpecs"] == [*old, first]
+        await site.api.patch(REF, {"spec": {"kubernetesVersion": "v1.35.2+rke2r1"}})
+        status = await site.execute(do.WriteSnapshotMetadata("x", "d"))
+        assert len(status["etcdSnapshotSpecs"]) == 200
+        assert status["etcdSnapshotSpecs"][0] == "1"
+
+
+def test_the_guest_is_given_no_credentials() -> None:
+    async def story(site: Site) -> None:
+        env = [{"name": "HTTPS_PROXY", "value": "http://user:s3cr3t@proxy:3128"}]
+        await site.api.patch(REF, {"spec": {"agentEnvVars": env}})
+        await site.execute(do.WriteSnapshotMetadata("changed", "d"))
+        raw = await site.guest.get(CONFIG_MAP.ref("rke2-etcd-snapshot-extra-metadata", "kube-system"))
+        metadata = b64encode(dumps(raw["data"])).decode()
+        assert "s3cr3t" not in str(decode_spec(metadata))
 
     on_a_site(story)
 
@@ -408,16 +494,16 @@ def test_an_action_that_is_no_step_is_a_defect() -> None:
 
 # -- restore ---------------------------------------------------------------------------------------------------------
 
-REQUEST = RestoreRequest("prod-local-one", 1)
+REQUEST = RestoreRequest(ONE, 1)
+THEN = {"kubernetesVersion": "v1.34.1+rke2r1", "rkeConfig": {}}
 
 
 async def restorable(site: Site, **rest: Any) -> None:
     """An object in S3, and a Cluster whose snapshots go there."""
-    metadata = {
-        "provisioning-cluster-spec": encode_spec({"kubernetesVersion": "v1.34.1+rke2r1", "rkeConfig": {}})
-    }
-    file = file_of("one", spec={"s3": {"bucket": "old", "prefix": "f"}, "metadata": metadata})
+    metadata = {"provisioning-cluster-spec": encode_spec(THEN)}
+    file = file_of("one", spec={"s3": {"bucket": "backups", "prefix": "f"}, "metadata": metadata})
     await site.execute(do.RecordSnapshots("listed", (file,), ()))
+    await site.api.patch(REF, {"status": {"etcdSnapshotSpecs": [spec_digest(THEN)]}}, "status")
     keys = {"s3credentialConfig-accessKey": "YQ==", "s3credentialConfig-secretKey": "cw=="}
     await site.api.create(SECRET, new_object(SECRET, "cc-s3", "fleet-default", data=keys))
     s3 = {"bucket": "backups", "cloudCredentialName": "fleet-default:cc-s3"}
@@ -433,7 +519,7 @@ def test_a_restore_is_recorded_with_its_file_its_place_and_what_it_replaces() ->
         await restorable(site)
         status = await site.execute(begin())
         assert status["etcdSnapshotRestore"] == {
-            "name": "prod-local-one",
+            "name": ONE,
             "generation": 1,
             "restoreRKEConfig": "none",
         }
@@ -441,7 +527,7 @@ def test_a_restore_is_recorded_with_its_file_its_place_and_what_it_replaces() ->
         assert status["etcdSnapshotRestoreRun"] == {
             "id": f"1-{int(NOON.timestamp())}",
             "file": "one",
-            "s3": {"bucket": "old", "folder": "f"},
+            "s3": {},
             "replaced": ["uid-s1"],
             "since": "2026-01-01T12:00:00Z",
         }
@@ -449,23 +535,27 @@ def test_a_restore_is_recorded_with_its_file_its_place_and_what_it_replaces() ->
     on_a_site(story)
 
 
-def test_a_later_restore_forgets_where_the_one_before_was() -> None:
+def test_a_snapshot_is_read_where_the_cluster_says_and_never_where_its_guest_says() -> None:
     async def story(site: Site) -> None:
         await restorable(site)
-        await site.execute(begin())
-        await site.execute(do.RecordSnapshots("listed", (file_of("two", spec={"s3": {"bucket": "b"}}),), ()))
-        status = await site.execute(begin(RestoreRequest("prod-local-two", 2)))
-        assert status["etcdSnapshotRestoreRun"]["s3"] == {"bucket": "b"}
+        evil = {"bucket": "backups", "endpoint": "evil.example:443", "skipSSLVerify": True}
+        await site.execute(do.RecordSnapshots("listed", (file_of("two", spec={"s3": evil}),), ()))
+        await site.api.patch(
+            REF, {"status": {"etcdSnapshotRestoreRun": {"s3": {"bucket": "before"}}}}, "status"
+        )
+        status = await site.execute(begin(RestoreRequest(TWO, 1)))
+        assert status["etcdSnapshotRestorePhase"] == "Started"
+        assert not status["etcdSnapshotRestoreRun"].get("s3")
 
     on_a_site(story)
 
 
 def test_what_cannot_be_restored_fails_before_anything_is_touched() -> None:
     async def story(site: Site) -> None:
-        status = await site.execute(begin(RestoreRequest("prod-local-two", 1)))
+        status = await site.execute(begin(RestoreRequest(TWO, 1)))
         assert status["etcdSnapshotRestorePhase"] == "Failed"
         assert status["etcdSnapshotRestoreRun"]["message"].startswith(
-            "ETCDSnapshot fleet-default/prod-local-two does not exist; "
+            f"ETCDSnapshot fleet-default/{TWO} does not exist; "
         )
         assert "initialized" not in status
 
@@ -482,7 +572,7 @@ def test_without_the_keys_of_s3_nothing_is_restored() -> None:
         assert status["etcdSnapshotRestorePhase"] == "Failed"
         assert "fleet-default/no" in status["etcdSnapshotRestoreRun"]["message"]
         await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": None}}})
-        status = await site.execute(begin(RestoreRequest("prod-local-one", 2)))
+        status = await site.execute(begin(RestoreRequest(ONE, 2)))
         assert status["etcdSnapshotRestoreRun"]["message"].startswith("spec.rkeConfig.etcd.s3 is not set; ")
 
     on_a_site(story)

@@ -35,10 +35,12 @@ from windrow.clusters.api.operations.recorded import (
 )
 from windrow.clusters.api.operations.snapshot import (
     ETCDSnapshot,
+    NoClusterSpec,
     encode_spec,
     read_snapshot,
     read_snapshot_file,
     render_snapshot,
+    spec_digest,
     token_hash,
 )
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, RemoveMachineFinalizer
@@ -55,13 +57,14 @@ RAW = {
     "spec": {"kubernetesVersion": "v1.35.1+rke2r1"},
 }
 REQUEST = RestoreRequest("prod-s3-one", 1)
+THEN = {"kubernetesVersion": "v1.35.1+rke2r1", "rkeConfig": {"a": 1}}
 
 
 def a_state(
     recorded: RecordedRestore | None = None, request: RestoreRequest | None = REQUEST, **rest: Any
 ) -> ClusterState:
     cluster = a_cluster(SERVERS, WORKERS, raw=RAW, operations=Operations(restore=request))
-    operations = RecordedOperations(restore=recorded or RecordedRestore())
+    operations = RecordedOperations(restore=recorded or RecordedRestore(), specs=rest.pop("specs", ()))
     status = replace(cluster.recorded, operations=operations, initialized=rest.pop("initialized", True))
     cluster = replace(cluster, recorded=status, **rest.pop("cluster", {}))
     machines = rest.pop("machines", [*some("s", 3, SERVERS), *some("w", 2, WORKERS)])
@@ -244,6 +247,44 @@ def test_without_a_spec_only_the_data_can_be_restored():
     assert "it carries no spec of a Cluster" in refusal(bare, replace(REQUEST, config="all"))
 
 
+def test_a_whole_spec_that_the_manager_did_not_write_is_refused_with_what_works_instead():
+    """What an ETCDSnapshotFile says was written by whoever may write to the guest."""
+    request = replace(REQUEST, config="all")
+    specs = ("of another", spec_digest(THEN))
+
+    assert refusal(a_snapshot(), request, specs=specs) == ""
+    assert "the manager has no record that it wrote the spec that it carries" in refusal(
+        a_snapshot(), request
+    )
+    assert "no record" in refusal(a_snapshot("v1.34.1+rke2r1"), request, specs=specs)
+    problem = restore.check_snapshot(a_snapshot(), request, a_state())
+    assert problem is not None
+    assert problem.hint.startswith(
+        "set restoreRKEConfig to none or kubernetesVersion, and apply your own manifest"
+    )
+    # The object may have changed since it was found fit.
+    with pytest.raises(NoClusterSpec, match="no record"):
+        restore.restored_spec(a_snapshot(), "all", {}, ["of another"])
+
+
+def test_a_version_that_is_none_is_never_written():
+    request = replace(REQUEST, config="kubernetesVersion")
+    assert "names no version" in refusal(a_snapshot("odd"), request)
+
+
+def test_a_snapshot_that_says_it_is_elsewhere_than_the_cluster_reads_is_refused():
+    own = {"etcd": {"s3": {"bucket": "b", "folder": "/prod/", "endpoint": "s3.example.org"}}}
+
+    assert (
+        refusal(a_snapshot(spec={"s3": {"bucket": "b", "prefix": "prod", "endpoint": "evil"}}), cluster=own)
+        == ""
+    )
+    assert refusal(a_snapshot(spec={"s3": {"bucket": "evil"}}), cluster=own) == (
+        "is in bucket evil, and spec.rkeConfig.etcd.s3 names b, where it is read"
+    )
+    assert "folder" in refusal(a_snapshot(spec={"s3": {"bucket": "b", "prefix": "other"}}), cluster=own)
+
+
 def test_the_spec_is_restored_as_far_as_was_asked_for():
     now = {
         "kubernetesVersion": "v1.36.0+rke2r1",
@@ -252,12 +293,12 @@ def test_the_spec_is_restored_as_far_as_was_asked_for():
     }
     raw = a_snapshot()
 
-    assert restore.restored_spec(raw, "none", now) == now
-    assert restore.restored_spec(raw, "kubernetesVersion", now) == {
+    assert restore.restored_spec(raw, "none", now, ()) == now
+    assert restore.restored_spec(raw, "kubernetesVersion", now, ()) == {
         **now,
         "kubernetesVersion": "v1.35.1+rke2r1",
     }
-    assert restore.restored_spec(raw, "all", now) == {
+    assert restore.restored_spec(raw, "all", now, [spec_digest(THEN)]) == {
         **now,
         "kubernetesVersion": "v1.35.1+rke2r1",
         "rkeConfig": {"a": 1, "etcdSnapshotRestore": {"generation": 1}},

@@ -27,6 +27,7 @@ from windrow.clusters.api.operations.recorded import (
     Operations,
     RecordedOperations,
     RecordedSnapshot,
+    SnapshotFailure,
     read_operations,
     read_recorded_operations,
 )
@@ -47,6 +48,7 @@ from windrow.clusters.api.operations.snapshot import (
 )
 from windrow.clusters.api.secrets import SecretData
 from windrow.clusters.bootstrap_secrets import find_s3_digest
+from windrow.clusters.change.carried_spec import carried_spec, with_credentials
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import snapshots
 from windrow.clusters.state import ClusterState, GuestState
@@ -57,7 +59,7 @@ RAW = {
     "metadata": {"name": "prod", "namespace": "fleet-default", "uid": "cluster-uid"},
     "spec": {"kubernetesVersion": "v1.35.1+rke2r1", "rkeConfig": {"etcdSnapshotCreate": {"generation": 1}}},
 }
-DIGEST = spec_digest(RAW["spec"])
+DIGEST = spec_digest(carried_spec(RAW["spec"]))
 UID = "windrow.io/cluster-uid"
 
 
@@ -236,7 +238,7 @@ def test_the_object_has_ranchers_fields_and_goes_with_its_cluster():
     )
     raw = render_snapshot(a_cluster(SERVERS, raw=RAW), file, "Unknown")
 
-    assert raw["metadata"]["name"] == "prod-local-one"
+    assert raw["metadata"]["name"] == "prod-local-one-51401b6d55"
     assert raw["metadata"]["annotations"] == {UID: "cluster-uid"}
     assert raw["metadata"]["finalizers"] == [SNAPSHOT_FINALIZER]
     assert raw["metadata"]["ownerReferences"][0]["uid"] == "cluster-uid"
@@ -249,10 +251,130 @@ def test_the_object_has_ranchers_fields_and_goes_with_its_cluster():
 
 def test_a_long_name_is_cut_and_stays_the_names_own():
     one, other = file_of("a" * 260 + "1"), file_of("a" * 260 + "2")
+    cluster = a_cluster(SERVERS, raw=RAW)
 
-    assert len(object_name("prod", one)) == 253
-    assert object_name("prod", one) != object_name("prod", other)
-    assert object_name("prod", file_of("a" * 242)) == "prod-local-" + "a" * 242
+    assert len(object_name(cluster, one)) == 253
+    assert object_name(cluster, one) != object_name(cluster, other)
+    assert object_name(cluster, replace(one, name="x" * 236 + "..y")).startswith("prod-" + "x" * 236 + "-")
+
+
+def test_no_guest_can_name_a_file_so_that_its_object_is_that_of_another_cluster():
+    a, ab = (replace(a_cluster(SERVERS, raw=RAW), name=name, uid=name) for name in ("a", "a-b"))
+
+    assert object_name(a, replace(file_of(), name="b-x")) != object_name(ab, replace(file_of(), name="x"))
+    # Nor of an earlier one of its own name.
+    assert object_name(a, file_of()) != object_name(replace(a, uid="earlier"), file_of())
+
+
+def failing(name: str, **rest: Any) -> dict[str, Any]:
+    state = a_state()
+    failure = SnapshotFailure("refused", 1, NOON + timedelta(seconds=30))
+    operations = replace(state.recorded.operations, failures={name: failure}, **rest)
+    return {"recorded": replace(state.recorded, operations=operations)}
+
+
+def test_what_was_refused_is_tried_again_when_it_is_due_and_nothing_else_waits_for_it():
+    one, two = file_of(), file_of("two")
+    held = recorded(file_of("three"), is_deleting=True)
+    for name in (object_name(a_cluster(SERVERS, raw=RAW), one), held.name):
+        state = a_state(snapshot_files=(one, two, file_of("three")), snapshots=(held,))
+        state = replace(state, cluster=replace(state.cluster, **failing(name)))
+        early, late = snapshots.plan(state), snapshots.plan(replace(state, now=NOON + timedelta(seconds=30)))
+        files = {
+            file.name for one in early.actions if isinstance(one, do.RecordSnapshots) for file in one.present
+        }
+        deleted = [one.snapshot.name for one in early.actions if isinstance(one, do.DeleteSnapshot)]
+        assert files == ({"local-one", "local-two"} if name == held.name else {"local-two"})
+        assert deleted == ([] if name == held.name else [held.name])
+        assert [(wait.what, wait.until) for wait in early.waits] == [
+            (f"another try of what is to be done about {name} (refused)", NOON + timedelta(seconds=30))
+        ]
+        assert late.waits == []
+        assert len(late.actions) == 2
+
+
+def test_a_failure_of_what_is_there_no_more_is_forgotten():
+    state = a_state()
+    state = replace(state, cluster=replace(state.cluster, **failing("prod-x")))
+    (action,) = snapshots.plan(state).actions
+    assert isinstance(action, do.RecordSnapshots)
+    assert action.forgotten == ("prod-x",)
+    kept = replace(state, cluster=replace(state.cluster, **failing(snapshots.METADATA)))
+    assert snapshots.plan(kept).actions == []
+
+
+def test_while_very_many_are_refused_nothing_else_is_tried():
+    state = a_state(snapshot_files=tuple(file_of(f"f{n}") for n in range(51)))
+    due = NOON + timedelta(seconds=30)
+    names = [object_name(state.cluster, file) for file in state.snapshot_files or ()]
+    failures = {name: SnapshotFailure("refused", 1, due) for name in names[:50]}
+    recorded_status = replace(
+        state.recorded, operations=replace(state.recorded.operations, failures=failures)
+    )
+    plan = snapshots.plan(replace(state, cluster=replace(state.cluster, recorded=recorded_status)))
+    assert plan.actions == []
+
+
+def test_what_a_guest_says_in_another_type_is_left_out():
+    odd = file_of(
+        spec={"s3": {"bucket": ["b"], "endpoint": {"a": 1}, "region": "eu", "skipSSLVerify": "yes"}}
+    )
+    assert odd.s3 == {"region": "eu"}
+    assert read_snapshot_file({**a_file("one"), "status": "nonsense"}) is not None
+    assert read_snapshot_file({**a_file("one"), "spec": "nonsense"}) is None
+    assert len(file_of(spec={"s3": {"bucket": "b" * 5000}}).s3["bucket"]) == 1024
+
+
+SECRET_SPEC = {
+    "kubernetesVersion": "v1",
+    "agentEnvVars": [
+        {"name": "HTTPS_PROXY", "value": "http://user:s3cr3t@proxy:3128"},
+        {"name": "NO_PROXY", "value": "10.0.0.0/8"},
+        {"name": "MY_TOKEN", "value": "s3cr3t"},
+    ],
+    "rkeConfig": {
+        "etcdSnapshotCreate": {"generation": 1},
+        "additionalManifest": "x" * 20_000 + "\npassword: s3cr3t",
+        "chartValues": {"a": {"password": "s3cr3t", "b": 1}, "tokens": ["s3cr3t"]},
+        "machineGlobalConfig": {
+            "etcd-s3-secret-key": "s3cr3t",
+            "cni": "calico",
+            "kubelet-arg": ["--token=s3cr3t", "v=2"],
+        },
+        "machineSelectorConfig": [
+            {"config": {"cloud-provider-config": "secret://ns:name", "agent-token": "s3cr3t"}}
+        ],
+        "machineSelectorFiles": [{"fileSources": [{"secret": {"name": "mine"}}]}],
+        "registries": {"configs": {"r": {"authConfigSecretName": "auth"}}},
+    },
+}
+
+
+def test_snapshots_carry_no_credentials_and_names_of_secrets():
+    carried = carried_spec(SECRET_SPEC)
+
+    assert "s3cr3t" not in str(carried)
+    assert carried["agentEnvVars"] == [{"name": "NO_PROXY", "value": "10.0.0.0/8"}]
+    assert carried["rkeConfig"] == {
+        "chartValues": {"a": {"b": 1}},
+        "machineGlobalConfig": {"cni": "calico", "kubelet-arg": ["v=2"]},
+        "machineSelectorConfig": [{"config": {"cloud-provider-config": "secret://ns:name"}}],
+        "machineSelectorFiles": [{"fileSources": [{"secret": {"name": "mine"}}]}],
+        "registries": {"configs": {"r": {"authConfigSecretName": "auth"}}},
+    }
+    assert carried_spec(carried) == carried
+
+
+def test_a_restored_spec_keeps_the_credentials_of_now():
+    then, now = carried_spec(SECRET_SPEC)["rkeConfig"], SECRET_SPEC["rkeConfig"]
+    changed = {**now, "chartValues": {"a": {"password": "n3w", "b": 2}}, "extra": 1}
+
+    kept = with_credentials(then, changed)
+
+    assert kept["chartValues"] == {"a": {"password": "n3w", "b": 1}}
+    assert kept["machineGlobalConfig"] == now["machineGlobalConfig"]
+    assert kept["machineSelectorConfig"] == now["machineSelectorConfig"]
+    assert "extra" not in kept
 
 
 def test_no_more_than_the_newest_are_recorded():
@@ -269,7 +391,11 @@ def test_no_more_than_the_newest_are_recorded():
 def test_too_much_metadata_and_what_names_no_file_is_left_out():
     large = file_of(spec={"metadata": {"k": "x" * (512 * 1024)}})
     assert large.metadata == {}
-    assert file_of(spec={"metadata": {"k": "x" * (512 * 1024 - 1)}}).metadata
+    assert large.left_out == "metadata of 524289 characters is more than the 131072 that are kept"
+    raw = render_snapshot(a_cluster(SERVERS, raw=RAW), large, "True")
+    assert (raw["status"]["metadataLeftOut"], raw["snapshotFile"].get("metadata")) == (large.left_out, None)
+    assert file_of(spec={"metadata": {"k": "x" * (128 * 1024 - 1)}}).metadata
+    assert file_of(spec={"metadata": {"k": "x" * (128 * 1024)}}).metadata == {}
     assert read_snapshot_file({"metadata": {"name": "x"}, "spec": {}}) is None
     assert read_snapshot_file(a_file("x" * 1025)) is None
     assert file_of(status={"size": "12Gi"}).size == 0
@@ -283,11 +409,12 @@ def test_the_guest_is_given_the_spec_when_it_changed():
 
 def test_a_snapshot_carries_the_spec_without_what_is_done_once():
     spec = {"kubernetesVersion": "v1", "rkeConfig": {"etcdSnapshotRestore": {"name": "x"}, "chartValues": {}}}
-    file = file_of(spec={"metadata": {"provisioning-cluster-spec": encode_spec(spec)}})
+    file = file_of(spec={"metadata": {"provisioning-cluster-spec": encode_spec(carried_spec(spec))}})
     metadata = render_snapshot(a_cluster(SERVERS, raw=RAW), file, "True")["snapshotFile"]["metadata"]
 
     assert decode_spec(metadata) == {"kubernetesVersion": "v1", "rkeConfig": {"chartValues": {}}}
-    assert spec_digest(spec) == spec_digest({"rkeConfig": {"chartValues": {}}, "kubernetesVersion": "v1"})
+    same = {"rkeConfig": {"chartValues": {}}, "kubernetesVersion": "v1"}
+    assert spec_digest(carried_spec(spec)) == spec_digest(same) != spec_digest(spec)
 
 
 @pytest.mark.parametrize(

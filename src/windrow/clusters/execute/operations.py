@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+from collections.abc import Awaitable
+from datetime import timedelta
 from typing import Any
 
 from windrow.bootstrap.server_config import render_s3_secret
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import ETCD_SNAPSHOT
+from windrow.clusters.api.operations.recorded import MAX_SPECS
 from windrow.clusters.api.operations.snapshot import (
     SNAPSHOT_FINALIZER,
     SPEC_KEY,
@@ -23,9 +27,11 @@ from windrow.clusters.api.operations.snapshot import (
     metadata_name,
     read_snapshot,
     render_snapshot,
+    spec_digest,
 )
 from windrow.clusters.bootstrap_data import find_layout
 from windrow.clusters.bootstrap_secrets import resolve_secrets
+from windrow.clusters.change.carried_spec import carried_spec
 from windrow.clusters.context import (
     ReconcileContext,
     StalePlan,
@@ -38,7 +44,13 @@ from windrow.clusters.execute.key_rotation import KeyRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.restore import check_snapshot, restored_spec
-from windrow.clusters.plan.operations.snapshots import MAX_TRIES, RETRY_AFTER, find_runtime
+from windrow.clusters.plan.operations.snapshots import (
+    MAX_TRIES,
+    METADATA,
+    RETRY_AFTER,
+    S3_SECRET,
+    find_runtime,
+)
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.servers.supervisor import (
@@ -53,8 +65,8 @@ from windrow.clusters.sources.servers.supervisor import (
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
 from windrow.core.errors import UserError
-from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
-from windrow.kubernetes.objects import Raw, new_object, resource_version_of
+from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound
+from windrow.kubernetes.objects import Raw, name_of, new_object, resource_version_of
 from windrow.kubernetes.patches import make_merge_patch
 from windrow.kubernetes.resources import CONFIG_MAP, NODE, SECRET
 from windrow.machines.port import Problem
@@ -62,6 +74,13 @@ from windrow.machines.port import Problem
 MAX_MESSAGE = 400
 # Written side by side; a cluster of many snapshots is recorded within a few reconciles.
 MAX_WRITES = 50
+FIRST_RETRY, LAST_RETRY = timedelta(seconds=30), timedelta(minutes=30)
+
+log = logging.getLogger(__name__)
+
+
+class NameTaken(UserError):
+    """An object of the name is another's; it is not touched."""
 
 
 class OperationActions:
@@ -86,9 +105,9 @@ class OperationActions:
             case do.ReleaseSnapshots():
                 await asyncio.gather(*map(self._release, action.snapshots[:MAX_WRITES]))
             case do.WriteSnapshotMetadata():
-                await self._write_metadata(action, state)
+                await self._attempt(METADATA, self._write_metadata(action, state), state)
             case do.WriteS3Secret():
-                await self._write_s3_secret(action, state)
+                await self._attempt(S3_SECRET, self._write_s3_secret(action, state), state)
             case do.BeginSnapshot():
                 await self._begin_snapshot(action, state)
             case do.SaveSnapshot():
@@ -110,7 +129,8 @@ class OperationActions:
             case do.FinishRestore():
                 await self._set_restore_phase("Finished", state, action.because)
             case do.DeleteSnapshot():
-                await self._delete_snapshot(action, state)
+                deletion = self._delete_snapshot(action, state)
+                await self._attempt(action.snapshot.name, deletion, state)
             case do.BeginKeyRotation():
                 await self._rotation.begin(action, state)
             case do.SaveRotationSnapshot():
@@ -154,18 +174,38 @@ class OperationActions:
         wanted = [
             render_snapshot(state.cluster, file, find_openable(file, password)) for file in action.present
         ]
-        await asyncio.gather(*(self._write(raw, state) for raw in wanted[:MAX_WRITES]))
+        await asyncio.gather(
+            *(self._attempt(name_of(raw), self._write(raw, state), state) for raw in wanted[:MAX_WRITES])
+        )
         await asyncio.gather(*map(self._remove, action.gone[:MAX_WRITES]))
+        if action.forgotten:
+            over = {"etcdSnapshotFailures": dict.fromkeys(action.forgotten)}
+            await self._context.patch_cluster_status(state, over)
+
+    async def _attempt(self, name: str, attempt: Awaitable[None], state: ClusterState) -> None:
+        """What is refused of one object is recorded, and tried again ever later. Nothing else waits for it."""
+        before = state.recorded.operations.failures.get(name)
+        try:
+            await attempt
+        except (KubeError, UserError) as error:
+            tries = before.tries + 1 if before else 1
+            due = self._context.clock.now() + min(FIRST_RETRY * 2 ** min(tries - 1, 10), LAST_RETRY)
+            message = str(error)[:MAX_MESSAGE]
+            log.warning("%s: %s; it is tried again at %s", name, message, format_time(due))
+            said: dict[str, Any] = {"message": message, "tries": tries, "retryAt": format_time(due)}
+            await self._context.patch_cluster_status(state, {"etcdSnapshotFailures": {name: said}})
+            return
+        if before:
+            await self._context.patch_cluster_status(state, {"etcdSnapshotFailures": {name: None}})
 
     async def _write(self, raw: Raw, state: ClusterState) -> None:
         ref = ETCD_SNAPSHOT.ref(raw["metadata"]["name"], state.cluster.namespace)
         try:
             made = await self._context.api.create(ETCD_SNAPSHOT, raw)
         except AlreadyExists:
-            # Its own from before, or of an earlier Cluster of this name, which garbage collection is about to delete.
             found = await self._context.api.get(ref)
             if found["metadata"].get("annotations") != raw["metadata"]["annotations"]:
-                raise StalePlan from None
+                raise NameTaken(f"{ref} is not of this Cluster", "delete it, or name it otherwise") from None
             # What it said before and says no more is taken out: it would differ for ever.
             said = ("snapshotFile", "status")
             change = make_merge_patch({key: found.get(key) for key in said}, {key: raw[key] for key in said})
@@ -186,7 +226,11 @@ class OperationActions:
     async def _write_metadata(self, action: do.WriteSnapshotMetadata, state: ClusterState) -> None:
         client = get_connection(self._guests, state).client
         name = metadata_name(find_runtime(state))
-        data = {SPEC_KEY: encode_spec(state.cluster.raw.get("spec") or {})}
+        carried = carried_spec(state.cluster.raw.get("spec") or {})
+        data, digest = {SPEC_KEY: encode_spec(carried)}, spec_digest(carried)
+        others = [one for one in state.recorded.operations.specs if one != digest]
+        specs = [*others, digest][-MAX_SPECS:]
+        await self._context.patch_cluster_status(state, {"etcdSnapshotSpecs": specs})
         try:
             await client.create(CONFIG_MAP, new_object(CONFIG_MAP, name, "kube-system", data=data))
         except AlreadyExists:
@@ -328,7 +372,7 @@ class OperationActions:
         run |= {
             "id": f"{request.generation}-{int(now.timestamp())}",
             "file": file.snapshot,
-            "s3": {**dict.fromkeys(recorded.s3), **(file.s3 or {})},
+            "s3": dict.fromkeys(recorded.s3),  # it is read where the spec says
             "replaced": list(action.replaced),
         }
         change = {"etcdSnapshotRestorePhase": "Started", "etcdSnapshotRestoreRun": run}
@@ -351,7 +395,7 @@ class OperationActions:
         now = cluster.raw.get("spec") or {}
         try:
             raw = await self._context.api.get(ETCD_SNAPSHOT.ref(recorded.name, cluster.namespace))
-            wanted = restored_spec(raw, recorded.config, now)
+            wanted = restored_spec(raw, recorded.config, now, state.recorded.operations.specs)
         except (NotFound, NoClusterSpec) as error:
             if recorded.config != "none":
                 message = f"the spec in ETCDSnapshot {cluster.namespace}/{recorded.name} cannot be read: {error}; nothing was touched"

@@ -17,6 +17,8 @@ from windrow.kubernetes.objects import is_dns_subdomain, nested, time_of
 
 MAX_GENERATION = 2**31 - 1
 MAX_NODES = 50  # of one operation, as they are read back
+MAX_SPECS = 200  # digests, of the newest specs
+MAX_FAILURES = 100
 
 SnapshotPhase = Literal["", "Started", "Finished", "Failed"]
 
@@ -111,6 +113,15 @@ class RecordedRotation:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotFailure:
+    """What was refused of one object, and when it is tried again."""
+
+    message: str = ""
+    tries: int = 0
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedRenewal:
     """`status.certificateRotation*`: `generation` was carried out; the one under way is that of `id`, "" where there is none."""
 
@@ -130,6 +141,8 @@ class RecordedOperations:
     renewal: RecordedRenewal = field(default_factory=RecordedRenewal)
     s3_digest: str = ""  # of what the guest was told of S3
     spec_digest: str = ""  # of the spec that snapshots carry now
+    specs: tuple[str, ...] = ()  # digests of all that the manager has given a guest to carry, the newest last
+    failures: Mapping[str, SnapshotFailure] = field(default_factory=dict)  # by what could not be written
 
 
 def read_operations(rke: Fields, recorded: RecordedOperations) -> Operations:
@@ -176,6 +189,7 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
     run = nested(status, "etcdSnapshotCreateRun", default={}) or {}
     phase = status.get("etcdSnapshotCreatePhase")
     nodes = run.get("nodes") if isinstance(run, dict) else None
+    specs = status.get("etcdSnapshotSpecs")
     return RecordedOperations(
         snapshot=RecordedSnapshot(
             generation=_read_number(nested(status, "etcdSnapshotCreate", "generation")),
@@ -193,6 +207,14 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
         renewal=_read_recorded_renewal(status),
         s3_digest=str(nested(status, "etcdSnapshotS3", "digest", default="") or ""),
         spec_digest=str(nested(status, "etcdSnapshotMetadata", "digest", default="") or ""),
+        specs=tuple(map(str, specs[-MAX_SPECS:])) if isinstance(specs, list) else (),
+        failures={
+            str(name): SnapshotFailure(
+                str(raw.get("message") or ""), _read_number(raw.get("tries")), time_of(raw, "retryAt")
+            )
+            for name, raw in sorted(_mapping(status, "etcdSnapshotFailures").items())[:MAX_FAILURES]
+            if isinstance(raw, dict)
+        },
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from gzip import GzipFile, compress
 from io import BytesIO
@@ -43,7 +43,7 @@ SNAPSHOT_FILE = ApiResource("k3s.cattle.io", "v1", "ETCDSnapshotFile", "etcdsnap
 # Rancher's key of the ConfigMap whose data each snapshot carries.
 SPEC_KEY = "provisioning-cluster-spec"
 SNAPSHOT_FINALIZER = "windrow.io/etcd-snapshot"
-MAX_METADATA_BYTES = 512 * 1024
+MAX_METADATA_BYTES = 128 * 1024  # of one file, as its guest lists it
 MAX_SPEC_BYTES = 4 * 2**20  # of the Cluster's spec, unpacked
 MAX_TEXT = 1024
 MAX_NAME = 253
@@ -74,22 +74,29 @@ class SnapshotFile:
     token_hash: str = ""  # by which it is known whose token opens it; "" where that was not recorded
     s3: Mapping[str, Any] | None = None
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+    left_out: str = ""  # why the metadata is not kept
     is_deleting: bool = False
     resource_version: str = field(default="", compare=False)
+
+    @property
+    def metadata_size(self) -> int:
+        return sum(len(key) + len(value) for key, value in self.metadata.items())
+
+    def without_metadata(self, why: str) -> SnapshotFile:
+        """The file without what it carries; `why` stands in the status of its object."""
+        return replace(self, metadata={}, left_out=why)
 
 
 def read_snapshot_file(raw: Mapping[str, Any]) -> SnapshotFile | None:
     """The reading of an ETCDSnapshotFile; None for what names no snapshot. Texts are cut, and what is too large left out."""
-    spec, status = nested(raw, "spec", default={}), nested(raw, "status", default={})
+    spec, status = (value if isinstance(value := raw.get(key), dict) else {} for key in ("spec", "status"))
     snapshot = str(spec.get("snapshotName") or "")
     if not snapshot or len(snapshot) > MAX_TEXT:
         return None
     s3, metadata = spec.get("s3"), spec.get("metadata")
     given = {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
-    if sum(len(key) + len(value) for key, value in given.items()) > MAX_METADATA_BYTES:
-        given = {}
     hashes = (text for key, text in annotations_of(raw).items() if key.endswith("/snapshot-token-hash"))
-    return SnapshotFile(
+    file = SnapshotFile(
         name=name_of(raw),
         snapshot=snapshot,
         node=str(spec.get("nodeName") or "")[:MAX_NAME],
@@ -99,13 +106,25 @@ def read_snapshot_file(raw: Mapping[str, Any]) -> SnapshotFile | None:
         is_ready=status.get("readyToUse") is not False,
         error=str(nested(raw, "status", "error", "message", default="") or "")[:MAX_TEXT],
         token_hash=next(hashes, "")[:64],
-        s3={ours: s3[theirs] for theirs, ours in S3_FIELDS.items() if s3.get(theirs)}
-        if isinstance(s3, dict)
-        else None,
+        s3=_read_place(s3) if isinstance(s3, dict) else None,
         metadata=given,
         is_deleting=is_deleting(raw),
         resource_version=resource_version_of(raw),
     )
+    if file.metadata_size > MAX_METADATA_BYTES:
+        why = (
+            f"metadata of {file.metadata_size} characters is more than the {MAX_METADATA_BYTES} that are kept"
+        )
+        return file.without_metadata(why)
+    return file
+
+
+def _read_place(s3: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a file is in S3; what is of another type than it has to be is left out."""
+    types = {ours: bool if ours == "skipSSLVerify" else str for ours in S3_FIELDS.values()}
+    said = {ours: s3.get(theirs) for theirs, ours in S3_FIELDS.items()}
+    given = {key: value for key, value in said.items() if value and isinstance(value, types[key])}
+    return {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in given.items()}
 
 
 def _read_size(value: object) -> int:
@@ -169,12 +188,11 @@ def read_snapshot(raw: Raw) -> ETCDSnapshot:
     )
 
 
-def object_name(cluster: str, file: SnapshotFile) -> str:
-    """The name of the ETCDSnapshot: the same for the same file."""
-    name = f"{cluster}-{file.name}"
-    if len(name) <= MAX_NAME:
-        return name
-    return f"{name[: MAX_NAME - 11]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+def object_name(cluster: Cluster, file: SnapshotFile) -> str:
+    """The name of the ETCDSnapshot: the same for the same file, and of no other Cluster's. A guest chooses the names of its
+    files, and "b-x" of Cluster a would else be "x" of Cluster a-b."""
+    digest = hashlib.sha256(f"{cluster.uid}/{file.name}".encode()).hexdigest()[:10]
+    return f"{cluster.name}-{file.name}"[: MAX_NAME - 11].rstrip("-.") + f"-{digest}"
 
 
 def token_hash(password: str) -> str:
@@ -191,6 +209,9 @@ def find_openable(file: SnapshotFile, password: str) -> Openable:
 
 def render_snapshot(cluster: Cluster, file: SnapshotFile, openable: Openable) -> Raw:
     """The ETCDSnapshot of a file. Its owner is the Cluster: it goes with it, the file does not."""
+    status = {"openable": openable, "storage": "s3" if file.s3 is not None else "local"}
+    if file.left_out:
+        status["metadataLeftOut"] = file.left_out
     said: dict[str, Any] = {
         "name": file.snapshot,
         "nodeName": file.node,
@@ -205,7 +226,7 @@ def render_snapshot(cluster: Cluster, file: SnapshotFile, openable: Openable) ->
     }
     return new_object(
         ETCD_SNAPSHOT,
-        object_name(cluster.name, file),
+        object_name(cluster, file),
         cluster.namespace,
         labels={names.CLUSTER_NAME: cluster.name},
         annotations={CLUSTER_UID: cluster.uid},
@@ -213,7 +234,7 @@ def render_snapshot(cluster: Cluster, file: SnapshotFile, openable: Openable) ->
         finalizers=[SNAPSHOT_FINALIZER],
         spec={"clusterName": cluster.name, "snapshotFileName": file.name},
         snapshotFile={key: value for key, value in said.items() if value not in (None, "")},
-        status={"openable": openable, "storage": "s3" if file.s3 is not None else "local"},
+        status=status,
     )
 
 
@@ -253,7 +274,7 @@ def without_operations(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def encode_spec(spec: Mapping[str, Any]) -> str:
     """The spec of a Cluster as Rancher keeps it: JSON, compressed, in base64. The same spec gives the same text."""
-    return b64encode(compress(dumps(_sorted(without_operations(spec))), mtime=0)).decode()
+    return b64encode(compress(dumps(_sorted(spec)), mtime=0)).decode()
 
 
 class NoClusterSpec(ValueError):
@@ -277,5 +298,5 @@ def decode_spec(metadata: str) -> dict[str, Any]:
 
 
 def spec_digest(spec: Mapping[str, Any]) -> str:
-    """Of what snapshots carry: while it is the same, the ConfigMap is not written again."""
-    return hashlib.sha256(dumps(_sorted(without_operations(spec)))).hexdigest()[:16]
+    """Of a spec as a snapshot carries it: by it the manager knows again what it has written. Nothing is left out of it."""
+    return hashlib.sha256(dumps(_sorted(spec))).hexdigest()[:32]

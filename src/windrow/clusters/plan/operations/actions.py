@@ -15,6 +15,7 @@ class RecordSnapshots(OperationAction, reason="RecordSnapshots"):
 
     present: tuple[SnapshotFile, ...] = field(repr=False)  # that are not recorded, or recorded otherwise
     gone: tuple[ETCDSnapshot, ...] = field(repr=False)
+    forgotten: tuple[str, ...] = ()  # names of failures that are over
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ before, which the snapshot needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -32,8 +32,10 @@ from windrow.clusters.api.operations.snapshot import (
     NoClusterSpec,
     decode_spec,
     read_snapshot,
+    spec_digest,
     token_hash,
 )
+from windrow.clusters.change.carried_spec import with_credentials
 from windrow.clusters.plan.actions import DeleteMachine, PartialPlan
 from windrow.clusters.plan.deletion import plan_machine_end
 from windrow.clusters.plan.endpoint import find_stable_join_url
@@ -54,6 +56,10 @@ FIELD = "spec.rkeConfig.etcdSnapshotRestore"
 # For machines that were away while etcd was restored; then remediation looks after them again.
 REJOIN = timedelta(minutes=10)
 MAX_NAMED = 3
+NOT_WRITTEN = "the manager has no record that it wrote the spec that it carries, so that the guest may have"
+NOT_WRITTEN_HINT = (
+    "set restoreRKEConfig to none or kubernetesVersion, and apply your own manifest of the Cluster"
+)
 
 
 def is_under_way(state: ClusterState) -> bool:
@@ -212,6 +218,7 @@ def check_snapshot(
         return _refuse(f"{where} is of {other}, not of this Cluster", "name a snapshot of this Cluster")
     return (
         _check_file(snapshot, where)
+        or _check_place(snapshot, where, state)
         or _check_token(snapshot, where, state)
         or _check_spec(dict(raw), request, where, state)
     )
@@ -256,12 +263,16 @@ def _check_spec(
         if request.config == "none":
             return None
         return _refuse(f"{where}: {error}", "set restoreRKEConfig to none, and the spec yourself")
+    if request.config == "all" and spec_digest(spec) not in state.recorded.operations.specs:
+        return _refuse(f"{where}: {NOT_WRITTEN}", NOT_WRITTEN_HINT)
     then = str(spec.get("kubernetesVersion") or "")
     wanted = then if request.config != "none" else state.recorded.version or state.cluster.version
     try:
         was, will = Version.parse(then), Version.parse(wanted)
     except NotVersion:
-        return None
+        if request.config == "none":
+            return None
+        return _refuse(f"{where} names no version that can be installed", "set restoreRKEConfig to none")
     if was.distribution != will.distribution or (was.major, was.minor) > (will.major, will.minor):
         return _refuse(
             f"{where} was made by {then}, and the cluster would be {wanted}, which cannot read it",
@@ -274,14 +285,33 @@ def _refuse(message: str, hint: str) -> Problem:
     return Problem(message, f"{hint}; nothing was touched, raise {FIELD}.generation to try again", FIELD)
 
 
-def restored_spec(raw: Mapping[str, Any], config: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of the Cluster with what the snapshot carries, as far as that was asked for. Raises NoClusterSpec."""
+def _check_place(snapshot: ETCDSnapshot, where: str, state: ClusterState) -> Problem | None:
+    """It is read where the Cluster says, never where its guest says: with the Cluster's keys, it becomes the cluster."""
+    own, said = state.cluster.etcd.get("s3") or {}, snapshot.file.s3 or {}
+    for key in ("bucket", "folder"):
+        there, here = (str(one.get(key) or "").strip("/") for one in (said, own))
+        if here and there and there != here:
+            return _refuse(
+                f"{where} is in {key} {there}, and spec.rkeConfig.etcd.s3 names {here}, where it is read",
+                f"write {key} {there} there, if that is right",
+            )
+    return None
+
+
+def restored_spec(
+    raw: Mapping[str, Any], config: str, spec: Mapping[str, Any], known: Sequence[str]
+) -> dict[str, Any]:
+    """The spec of the Cluster with what the snapshot carries, as far as that was asked for; what snapshots do not carry stays
+    as it is. Raises NoClusterSpec, also for a whole spec whose digest is not `known`: a guest can write another."""
     if config == "none":
         return dict(spec)
     then = decode_spec(str(nested(raw, "snapshotFile", "metadata", default="")))
+    if config == "all" and spec_digest(then) not in known:
+        raise NoClusterSpec(NOT_WRITTEN)
     version = then.get("kubernetesVersion") or spec.get("kubernetesVersion")
     restored = {**spec, "kubernetesVersion": version}
     if config == "all" and isinstance(then.get("rkeConfig"), dict):
         now = spec.get("rkeConfig") or {}
-        restored["rkeConfig"] = {**then["rkeConfig"], **{key: now[key] for key in ONE_SHOT if key in now}}
+        whole = with_credentials(then["rkeConfig"], now)
+        restored["rkeConfig"] = {**whole, **{key: now[key] for key in ONE_SHOT if key in now}}
     return restored

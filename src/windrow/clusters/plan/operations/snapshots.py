@@ -23,6 +23,7 @@ from windrow.clusters.api.operations.snapshot import (
     render_snapshot,
     spec_digest,
 )
+from windrow.clusters.change.carried_spec import carried_spec
 from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations.actions import (
     BeginSnapshot,
@@ -44,6 +45,10 @@ RETRY_AFTER = (timedelta(seconds=10), timedelta(seconds=60))
 MAX_RECORDED = 500
 DELETION_RETRY = timedelta(seconds=30)
 MAX_NAMED = 3
+MAX_FAILED = 50  # then nothing else is tried than what failed
+# Of what a guest may refuse, by the names under which that is recorded; no ETCDSnapshot can be called so.
+METADATA = "ConfigMap of the metadata of etcd snapshots"
+S3_SECRET = "Secret of S3 of etcd snapshots"
 
 
 def plan(state: ClusterState) -> PartialPlan:
@@ -54,9 +59,7 @@ def plan(state: ClusterState) -> PartialPlan:
     if state.guest.is_reachable:
         _record(state, partial)
         _write_metadata(state, partial)
-        if state.s3_digest not in ("", state.recorded.operations.s3_digest):
-            why = "its servers read it at each snapshot, so that keys change without a restart"
-            partial.actions.append(WriteS3Secret(why, state.s3_digest))
+        _write_s3_secret(state, partial)
         _delete(state, partial)
     _create(state, partial)
     return partial
@@ -90,12 +93,31 @@ def _record(state: ClusterState, partial: PartialPlan) -> None:
     files = select_recorded(state.snapshot_files)
     known = {one.name: one for one in state.snapshots}
     cluster = state.cluster
-    wanted = {object_name(cluster.name, file): file for file in files}
-    present = tuple(file for name, file in wanted.items() if _differs(file, name, state))
+    wanted = {object_name(cluster, file): file for file in files}
+    differing = {name: file for name, file in wanted.items() if _differs(file, name, state)}
+    present = tuple(file for name, file in differing.items() if _may_try(name, state, partial))
     gone = tuple(one for name, one in known.items() if name not in wanted)
-    if present or gone:
+    kept = {*wanted, *known, METADATA, S3_SECRET}
+    forgotten = tuple(name for name in state.recorded.operations.failures if name not in kept)
+    if present or gone or forgotten:
         why = "the guest lists its etcd snapshots"
-        partial.actions.append(RecordSnapshots(why, present, gone))
+        partial.actions.append(RecordSnapshots(why, present, gone, forgotten))
+
+
+def _may_try(name: str, state: ClusterState, partial: PartialPlan) -> bool:
+    """Whether nothing refused it, or long enough ago; else that is waited for, beside all else."""
+    failures = state.recorded.operations.failures
+    failure = failures.get(name)
+    if failure is None:
+        return len(failures) < MAX_FAILED
+    if failure.retry_at is None or state.now >= failure.retry_at:
+        return True
+    partial.wait(
+        f"another try of what is to be done about {name} ({failure.message})",
+        "it is tried again",
+        until=failure.retry_at,
+    )
+    return False
 
 
 def select_recorded(files: tuple[SnapshotFile, ...]) -> tuple[SnapshotFile, ...]:
@@ -116,21 +138,29 @@ def _differs(file: SnapshotFile, name: str, state: ClusterState) -> bool:
 
 
 def _write_metadata(state: ClusterState, partial: PartialPlan) -> None:
-    digest = spec_digest(state.cluster.raw.get("spec") or {})
-    if state.snapshot_files is not None and state.recorded.operations.spec_digest != digest:
+    digest = spec_digest(carried_spec(state.cluster.raw.get("spec") or {}))
+    differs = state.snapshot_files is not None and state.recorded.operations.spec_digest != digest
+    if differs and _may_try(METADATA, state, partial):
         partial.actions.append(
             WriteSnapshotMetadata("etcd snapshots carry the spec of their Cluster", digest)
         )
+
+
+def _write_s3_secret(state: ClusterState, partial: PartialPlan) -> None:
+    differs = state.s3_digest not in ("", state.recorded.operations.s3_digest)
+    if differs and _may_try(S3_SECRET, state, partial):
+        why = "its servers read it at each snapshot, so that keys change without a restart"
+        partial.actions.append(WriteS3Secret(why, state.s3_digest))
 
 
 def _delete(state: ClusterState, partial: PartialPlan) -> None:
     """The files of objects that are being deleted; an object goes when the guest does not list its file any more."""
     if state.snapshot_files is None:
         return
-    listed = {object_name(state.cluster.name, file): file for file in state.snapshot_files}
+    listed = {object_name(state.cluster, file): file for file in state.snapshot_files}
     for snapshot in state.snapshots:
         file = listed.get(snapshot.name)
-        if not snapshot.is_deleting or file is None:
+        if not snapshot.is_deleting or file is None or not _may_try(snapshot.name, state, partial):
             continue
         server = _find_server(file, state)
         if server is None:

@@ -17,9 +17,11 @@ from windrow.clusters.api.operations.snapshot import SNAPSHOT_FILE, SnapshotFile
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw
 
 # After a refusal: a server defines the kind a moment after its API answers, and an update may bring it later.
 FIRST_RETRY, MAX_RETRY = timedelta(minutes=1), timedelta(minutes=30)
+MAX_HELD_METADATA = 16 * 2**20  # of all files of one guest
 
 
 class EndpointTransport(Transport, Protocol):
@@ -37,16 +39,33 @@ class GuestSnapshots:
         self._transport, self._clock, self._rng = transport, clock, rng
         self._changed = changed
         self._informer: Informer[SnapshotFile] | None = None
+        self._sizes: dict[str, int] = {}  # of what is held of the metadata, by file
+        self._total = 0
 
     def set_endpoints(self, urls: tuple[str, ...]) -> None:
         self._transport.set_endpoints(urls)
 
     def observe(self) -> tuple[SnapshotFile, ...] | None:
-        """Those that there are; None while that is not known, or one of them cannot be read."""
+        """Those that there are; None while that is not known. One that cannot be read is as it was, or left out."""
         informer = self._informer
-        if informer is None or not informer.is_watching or informer.unreadable:
+        if informer is None or not informer.is_watching:
             return None
+        self._sizes = {one.name: one.metadata_size for one in informer.values()}
+        self._total = sum(self._sizes.values())
         return tuple(sorted(informer.values(), key=lambda one: one.name))
+
+    def read(self, raw: Raw) -> SnapshotFile | None:
+        """The file, without its metadata where all together would be more than is held of one guest."""
+        file = read_snapshot_file(raw)
+        if file is None:
+            return None
+        self._total -= self._sizes.pop(file.name, 0)
+        if self._total + file.metadata_size > MAX_HELD_METADATA:
+            why = f"the snapshots of this cluster carry more than the {MAX_HELD_METADATA} characters that are kept"
+            file = file.without_metadata(why)
+        self._sizes[file.name] = file.metadata_size
+        self._total += file.metadata_size
+        return file
 
     async def run(self) -> None:
         """Watch until cancelled. What is refused is asked for again, ever later."""
@@ -57,7 +76,7 @@ class GuestSnapshots:
                     self._transport,
                     SNAPSHOT_FILE,
                     "",
-                    read_snapshot_file,
+                    self.read,
                     self._clock,
                     self._rng,
                     raise_refusals=True,
