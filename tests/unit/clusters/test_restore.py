@@ -248,7 +248,7 @@ def test_without_a_spec_only_the_data_can_be_restored():
 
 
 def test_a_whole_spec_that_the_manager_did_not_write_is_refused_with_what_works_instead():
-    """What an ETCDSnapshotFile says was written by whoever may write to the guest."""
+    """What an ETCDSnapshotFile says was written by any user who may write to the guest."""
     request = replace(REQUEST, config="all")
     specs = ("of another", spec_digest(THEN))
 
