@@ -44,3 +44,12 @@ def test_of_all_files_together_no_more_metadata_is_held_than_the_bound(monkeypat
         assert guest.read({"metadata": {"name": "x"}, "spec": {}}) is None
 
     run_driven(story())
+
+
+def test_sixteen_mebibytes_of_metadata_are_held_of_one_guest() -> None:
+    async def story() -> None:
+        guest = a_guest()
+        read = [guest.read(carrying(f"f{number}", 2**17)) for number in range(130)]
+        assert sum(1 for one in read if one is not None and one.metadata) == 128
+
+    run_driven(story())

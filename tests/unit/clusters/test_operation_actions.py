@@ -449,6 +449,8 @@ def test_the_guest_is_given_the_spec_and_that_is_recorded_afterwards() -> None:
         assert len(status["etcdSnapshotSpecs"]) == 200
         assert status["etcdSnapshotSpecs"][0] == "1"
 
+    on_a_site(story)
+
 
 def test_the_guest_is_given_no_credentials() -> None:
     async def story(site: Site) -> None:

@@ -303,6 +303,29 @@ def test_a_failure_of_what_is_there_no_more_is_forgotten():
     assert snapshots.plan(kept).actions == []
 
 
+def test_what_the_guest_refused_to_be_given_is_not_sent_before_it_is_due():
+    state = a_state(digest="")
+    refused = replace(state, cluster=replace(state.cluster, **failing(snapshots.METADATA)))
+    failures = refused.recorded.operations.failures
+    operations = replace(state.recorded.operations, failures=failures)
+    recorded_status = replace(state.recorded, operations=operations)
+    waiting = replace(state, cluster=replace(state.cluster, recorded=recorded_status))
+    assert snapshots.plan(waiting).actions == []
+    assert len(snapshots.plan(replace(waiting, now=NOON + timedelta(seconds=30))).actions) == 1
+
+
+def test_the_same_spec_gives_the_same_text_at_any_time(monkeypatch):
+    first = encode_spec({"a": 1})
+    monkeypatch.setattr("time.time", lambda: 1_999_999_999.0)
+    assert encode_spec({"a": 1}) == first
+
+
+def test_a_credential_is_found_wherever_it_stands_in_a_long_text():
+    for at in range(0, 30_000, 2_500):
+        text = "x" * at + " https://user:s3cr3t@host/ " + "y" * 30_000
+        assert "s3cr3t" not in str(carried_spec({"rkeConfig": {"chartValues": {"notes": text}}})), at
+
+
 def test_while_very_many_are_refused_nothing_else_is_tried():
     state = a_state(snapshot_files=tuple(file_of(f"f{n}") for n in range(51)))
     due = NOON + timedelta(seconds=30)
@@ -320,6 +343,11 @@ def test_what_a_guest_says_in_another_type_is_left_out():
         spec={"s3": {"bucket": ["b"], "endpoint": {"a": 1}, "region": "eu", "skipSSLVerify": "yes"}}
     )
     assert odd.s3 == {"region": "eu"}
+    assert file_of(spec={"s3": {"bucket": "b", "folder": "", "skipSSLVerify": False}}).s3 == {"bucket": "b"}
+    assert [file_of().is_deleting, file_of(deletionTimestamp="2026-01-01T11:00:00Z").is_deleting] == [
+        False,
+        True,
+    ]
     assert read_snapshot_file({**a_file("one"), "status": "nonsense"}) is not None
     assert read_snapshot_file({**a_file("one"), "spec": "nonsense"}) is None
     assert len(file_of(spec={"s3": {"bucket": "b" * 5000}}).s3["bucket"]) == 1024
