@@ -254,7 +254,7 @@ def _in_order(changes: Iterable[MachineChange], state: ClusterState) -> tuple[Ma
 
     def key(one: MachineChange) -> tuple[object, ...]:
         record = records[one.machine]
-        return one.change not in TURNS, _tier(record), one.machine == joined, record.created, one.machine
+        return one.change not in TURNS, find_tier(record), one.machine == joined, record.created, one.machine
 
     ordered = sorted(changes, key=key)
     api_servers = sum(record.is_control_plane for record in records.values())
@@ -266,7 +266,7 @@ def _in_order(changes: Iterable[MachineChange], state: ClusterState) -> tuple[Ma
     )
 
 
-def _tier(record: Machine) -> int:
+def find_tier(record: Machine) -> int:
     """Of whose turn comes first."""
     if record.is_control_plane:
         return 0 if record.is_etcd else 1

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windrow.clusters.api.updates.turn import LIVE
+from windrow.clusters.change.pending import find_tier
 from windrow.clusters.change.rollout import why_canary_holds
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 
 def tier_of(machine: MachineState) -> int:
     """The place of its tier: one is complete before the next begins. The order of turns is that of `pending_changes`."""
-    record = machine.record
-    if record.is_control_plane:
-        return 0 if record.is_etcd else 1
-    return 2 if record.is_etcd else 3
+    return find_tier(machine.record)
 
 
 def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[str]) -> str:

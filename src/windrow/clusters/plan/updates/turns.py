@@ -168,16 +168,11 @@ def _list_live(state: ClusterState) -> Iterator[WantedUpdate]:
             yield WantedUpdate(machine.name, LIVE, record.version, wanted, why)
 
 
-MAX_FIELDS = 3
-
-
 def _why(change: MachineChange, machine: MachineState) -> str:
     """Which fields are asked for otherwise."""
     if change.version != machine.record.version:
         return f"kubernetesVersion is {change.version}, it runs {machine.record.version}"
-    paths = [one.path for one in change.fields if one.change == change.change]
-    more = f" and {len(paths) - MAX_FIELDS} more" if len(paths) > MAX_FIELDS else ""
-    return f"{', '.join(paths[:MAX_FIELDS])}{more} changed"
+    return f"{change.changed} changed"
 
 
 def find_version_problem(state: ClusterState) -> Problem | None:
