@@ -161,12 +161,20 @@ def _machines(name: str, documents: list[Raw], version: str, secrets: ClusterSec
         raw["spec"]["kubernetesVersion"] = version
         reading = read_cluster(raw, configs)
         assert [one for one in reading.problems if one.severity == "error"] == [], name
-        cluster = replace(reading.cluster, file_contents=NAMED_FILES)
+        cluster = replace(reading.cluster, file_contents=NAMED_FILES, etcd=_etcd_with_keys(reading.cluster))
         for pool in cluster.pools:
             for role, changes in _roles(pool, version):
                 yield _machine(
                     f"{name}: {name_of(raw)}/{pool.name} {role}", cluster, pool, version, secrets, changes
                 )
+
+
+def _etcd_with_keys(cluster: Cluster) -> Mapping[str, Any]:
+    """The etcd settings as they are once the Secret of S3's credential has been read."""
+    etcd = cluster.etcd
+    if not isinstance(s3 := etcd.get("s3"), Mapping) or not s3.get("cloudCredentialName"):
+        return etcd
+    return {**etcd, "s3": {**s3, "accessKey": "AKIAEXAMPLE", "secretKey": "not-a-secret"}}
 
 
 def _roles(pool: Pool, version: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
