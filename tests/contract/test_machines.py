@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from tests.support.fake_machines import MemoryMachines
 from windrow.harvester.connection import describe_credential
 from windrow.machines.port import (
     DriverConfig,
+    EditUnsupported,
     InfrastructureUnknown,
     MachineRefused,
     Machines,
@@ -137,32 +138,35 @@ class RigKind:
     cannot: dict[str, str] = field(default_factory=dict)
 
 
-_NO_EDIT = "docker-machine's protocol cannot edit a machine"
-
 # What no host can give to a plugin that knows nothing of marks or documents (reference/01 §3).
 GO_CANNOT = {
     "test_a_machine_without_owner_annotations_is_not_powered_and_not_missing": "it knows no marks",
     "test_the_status_of_a_machine_whose_owner_is_unknown_is_unknown": "it knows no marks",
     "test_replaced_user_data_is_what_the_machine_reads_next": "it cannot replace a document",
-    "test_an_edited_machine_has_its_new_size_from_its_next_start": _NO_EDIT,
-    "test_a_machine_that_is_gone_is_not_edited": _NO_EDIT,
     "test_the_config_names_the_machine_and_its_claims": "its claims have names of its own",
     "test_the_named_volumes_are_deleted_wherever_they_are": "it removes what it made, and nothing else",
     "test_the_named_volumes_are_deleted_after_the_machine": "it removes what it made, and nothing else",
     "test_the_planned_config_suffices_to_remove_the_machine": "it leaves the disks of a VM that is gone already",
     "test_a_revoked_credential_makes_machines_unknown_and_not_missing": "its Create goes on with what it began with",
 }
-PLUGINS_CANNOT = {name: why for name, why in GO_CANNOT.items() if why == _NO_EDIT}
 RIGS: dict[str, RigKind] = {
     "memory": RigKind(memory_rig),
     "direct": RigKind(harvester_rig),
     # Real processes take real time.
-    "plugin": RigKind(plugin_rig, asyncio.run, PLUGINS_CANNOT),
+    "plugin": RigKind(plugin_rig, asyncio.run),
 }
 if os.environ.get(GO_DRIVER):
     RIGS["go plugin"] = RigKind(go_plugin_rig, asyncio.run, GO_CANNOT)
 
+# docker-machine's protocol has no call that edits a machine.
+PLUGINS = sorted(kind for kind in RIGS if "plugin" in kind)
+
 Story = Callable[[Rig], Awaitable[None]]
+
+
+def only(kinds: Collection[str]) -> pytest.MarkDecorator:
+    """The sentence is one of these kinds of rig alone."""
+    return pytest.mark.parametrize("play", sorted(kinds), indirect=True)
 
 
 @pytest.fixture(params=sorted(RIGS))
@@ -490,6 +494,7 @@ def test_replaced_user_data_is_what_the_machine_reads_next(play: Callable[[Story
     play(story)
 
 
+@only(RIGS.keys() - PLUGINS)
 def test_an_edited_machine_has_its_new_size_from_its_next_start(play: Callable[[Story], None]) -> None:
     async def story(rig: Rig) -> None:
         spec = a_spec()
@@ -511,6 +516,7 @@ def test_an_edited_machine_has_its_new_size_from_its_next_start(play: Callable[[
     play(story)
 
 
+@only(RIGS.keys() - PLUGINS)
 def test_a_machine_that_is_gone_is_not_edited(play: Callable[[Story], None]) -> None:
     async def story(rig: Rig) -> None:
         spec = a_spec()
@@ -519,6 +525,20 @@ def test_a_machine_that_is_gone_is_not_edited(play: Callable[[Story], None]) -> 
         await wait_for_status(rig, "m-1", lambda s: s.presence == "missing")
         with pytest.raises(MachineRefused, match="not found"):
             await rig.machines.edit(config, {**spec.options, "cpuCount": "4"})
+
+    play(story)
+
+
+@only(PLUGINS)
+def test_a_plugins_machine_is_not_edited_and_the_refusal_names_the_way_out(
+    play: Callable[[Story], None],
+) -> None:
+    async def story(rig: Rig) -> None:
+        spec = a_spec()
+        config = await create_running(rig, spec)
+        with pytest.raises(EditUnsupported, match="only create and remove machines") as refused:
+            await rig.machines.edit(config, {**spec.options, "cpuCount": "4"})
+        assert refused.value.hint == "have the machine replaced"
 
     play(story)
 
