@@ -15,7 +15,7 @@ from tests.support.clock import run_driven
 from windrow.bootstrap.install.update_job import MACHINE_LABEL
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import REPLACE_NOW, UPDATE_IMAGE
-from windrow.clusters.plan.updates import turns
+from windrow.clusters.plan.updates import failures
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, new_object
 from windrow.kubernetes.resources import DEPLOYMENT, JOB, POD, SECRET
 
@@ -76,7 +76,7 @@ def test_what_is_asked_for_again_is_applied_again(monkeypatch: pytest.MonkeyPatc
         async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
             await it.stage.wait_for_settled()
             # Stands for a Node that is away for ten minutes after its service was restarted.
-            monkeypatch.setattr(turns, "NODE_TIMEOUT", timedelta(seconds=1))
+            monkeypatch.setattr(failures, "NODE_TIMEOUT", timedelta(seconds=1))
             await set_kubelet_args(it, "max-pods=99")
             while not any(
                 nested(raw, "status", "update", "failure") for raw in await machines_of(it.sim, it.ref)
@@ -84,7 +84,7 @@ def test_what_is_asked_for_again_is_applied_again(monkeypatch: pytest.MonkeyPatc
                 await it.sim.advance(seconds=0.5)
             await set_kubelet_args(it)  # the way back
             await it.sim.advance(seconds=0.5)
-            monkeypatch.setattr(turns, "NODE_TIMEOUT", timedelta(minutes=10))
+            monkeypatch.setattr(failures, "NODE_TIMEOUT", timedelta(minutes=10))
             await until_up_to_date(it)
             await set_kubelet_args(it, "max-pods=99")
             await until_up_to_date(it)

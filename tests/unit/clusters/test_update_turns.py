@@ -58,12 +58,12 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.plan.updates.turns import (
+from windrow.clusters.plan.updates.evidence import mark_of
+from windrow.clusters.plan.updates.failures import (
     APPLY_TIMEOUT,
     IMAGE_TIMEOUT,
     NODE_TIMEOUT,
     POD_TIMEOUT,
-    mark_of,
 )
 from windrow.clusters.state import MachineState, Pod
 from windrow.clusters.updates.observed import ObservedJob

@@ -31,7 +31,7 @@ from windrow.clusters.context import (
 )
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
-from windrow.clusters.plan.updates.turns import mark_of
+from windrow.clusters.plan.updates.evidence import mark_of
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound

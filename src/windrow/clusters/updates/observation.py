@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from windrow.clusters.plan.updates.turns import must_drain
+from windrow.clusters.plan.updates.drain import must_drain
 from windrow.clusters.sources.guest_api import GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.updates.observed import list_outdated_static_pods

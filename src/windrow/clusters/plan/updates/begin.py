@@ -1,0 +1,50 @@
+"""Turns that begin, in the order of tiers. Which of the proposed ones are admitted is for `gates` to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windrow.clusters.api.updates.turn import LIVE
+from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, RecordVersion
+from windrow.clusters.plan.operations import rotation
+from windrow.clusters.plan.updates.gates import has_turn, tier_of
+from windrow.clusters.plan.updates.live_changes import begin_live, is_live
+from windrow.clusters.plan.updates.upgrade_snapshot import has_upgrade_snapshot
+from windrow.clusters.plan.updates.wanted import WantedUpdate, find_version_problem, new_update
+from windrow.clusters.state import ClusterState
+
+
+def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: PartialPlan) -> None:
+    """Propose the turns of the first tier that has machines to be changed, where no turn has failed; live changes at once."""
+    if not state.recorded.provisioned:
+        return  # it is still being built, by what it began with
+    in_turn = [machine for machine in state.active if machine.record.update is not None]
+    by_name = state.machines_by_name
+    waiting = [by_name[name] for name in wanted if by_name[name].record.update is None]
+    if not waiting and not in_turn and not state.deleting:
+        _record_version(state, partial)
+        return
+    if state.cluster.paused or rotation.holds_turns(state):
+        return
+    begin_live(waiting, wanted, state, partial)
+    waiting = [machine for machine in waiting if wanted[machine.name].change != LIVE]
+    in_turn = [machine for machine in in_turn if not is_live(machine)]
+    if not waiting or any(not has_turn(machine) for machine in in_turn):
+        return
+    version = next((one.version for one in wanted.values() if one.version != state.recorded.version), "")
+    if not has_upgrade_snapshot(waiting[0], version, state, partial):
+        return
+    first = min(tier_of(machine) for machine in (*waiting, *in_turn))
+    for machine in waiting:
+        pool = state.cluster.find_pool(machine.pool)
+        if tier_of(machine) == first and pool is not None and not pool.paused:
+            one = wanted[machine.name]
+            partial.propose("update", BeginUpdate(one.because, machine.name, new_update(machine, one, state)))
+
+
+def _record_version(state: ClusterState, partial: PartialPlan) -> None:
+    version = state.cluster.version
+    if state.recorded.version == version or find_version_problem(state) is not None:
+        return
+    if state.active and all(machine.record.version == version for machine in state.active):
+        partial.actions.append(RecordVersion("all its machines do", version))

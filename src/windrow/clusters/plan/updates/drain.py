@@ -1,0 +1,88 @@
+"""The step Drain: the Node is marked, cordoned and drained, and then the turn goes on to what restarts something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from windrow.clusters.api.updates.strategy import DrainOptions
+from windrow.clusters.api.updates.turn import LIVE, VM_RESTART, MachineUpdate
+from windrow.clusters.plan.actions import EvictPods, MarkNode, PartialPlan, RecordUpdateStep
+from windrow.clusters.plan.updates.evidence import await_guest, mark_of
+from windrow.clusters.plan.updates.failures import RECHECK, fail, retry_hint
+from windrow.clusters.plan.updates.former_jobs import await_former_jobs
+from windrow.clusters.plan.updates.gates import why_not_go_on
+from windrow.clusters.state import ClusterState, MachineState, Node
+from windrow.core.formats.duration import human_duration
+
+
+def drain_options(machine: MachineState, state: ClusterState) -> DrainOptions:
+    """Those of `upgradeStrategy` for servers or for workers."""
+    strategy = state.cluster.upgrade_strategy
+    return strategy.control_plane_drain if machine.record.is_server else strategy.worker_drain
+
+
+def must_drain(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
+    """Whether its pods are evicted first: for another version, where that is asked for and the Node was cordoned for it; before its
+    VM stops always, where other Nodes can take them."""
+    is_asked = update.change == VM_RESTART or drain_options(machine, state).enabled
+    return update.cordoned and update.step == "Drain" and is_asked
+
+
+def drain(machine: MachineState, update: MachineUpdate, state: ClusterState, partial: PartialPlan) -> None:
+    """Mark and cordon the Node, then evict its pods where that is asked for, then go on to Apply or Stop."""
+    node = machine.node
+    if node is None or not state.guest.is_reachable:
+        await_guest(machine, "its Node is drained", state, partial)
+        return
+    if node.applied_revision != mark_of(update) or (update.cordoned and not node.unschedulable):
+        why = f"Machine {machine.name} is updated"
+        partial.actions.append(MarkNode(why, machine.name, node.name, update.cordoned))
+        return
+    if must_drain(machine, update, state) and machine.pods and machine.is_ready:
+        _evict(machine, node, update, state, partial)
+        return
+    _begin_apply(machine, update, "its Node is ready for it", state, partial)
+
+
+def _begin_apply(
+    machine: MachineState, update: MachineUpdate, because: str, state: ClusterState, partial: PartialPlan
+) -> None:
+    if (held := why_not_go_on(machine, state)) and update.change != LIVE:
+        partial.wait(held, "its service or its VM restarts", machine.name)
+        return
+    if await_former_jobs(machine, update, state, partial):
+        return
+    step = "Stop" if update.change == VM_RESTART else "Apply"
+    changed = replace(update, step=step, step_since=state.now)
+    partial.actions.append(RecordUpdateStep(because, machine.name, changed))
+
+
+def _evict(
+    machine: MachineState, node: Node, update: MachineUpdate, state: ClusterState, partial: PartialPlan
+) -> None:
+    options = drain_options(machine, state)
+    until = (update.step_since or state.now) + options.timeout
+    named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in machine.pods[:3])
+    more = f" and {len(machine.pods) - 3} more" if len(machine.pods) > 3 else ""
+    if state.now >= until:
+        if options.ignore_errors:
+            why = f"ignoreErrors: {named}{more} did not leave within {human_duration(options.timeout)}"
+            _begin_apply(machine, update, why, state, partial)
+            return
+        message = f"{named}{more} did not leave Node {node.name} within {human_duration(options.timeout)}"
+        hint = (
+            "see why their PodDisruptionBudgets hold them; or set ignoreErrors (go on) or disableEviction (delete them) in its "
+            "drain options; then " + retry_hint(machine)
+        )
+        fail(machine, update, "Drain", message, hint, state, partial)
+        return
+    to_evict = tuple((pod.namespace, pod.name) for pod in machine.pods if not pod.is_deleting)
+    if to_evict:
+        why = "the Node is drained before it is updated"
+        partial.actions.append(EvictPods(why, machine.name, to_evict, options.disable_eviction))
+    partial.wait(
+        f"{len(machine.pods)} pods to be evicted from Node {node.name} ({named}{more})",
+        f"it is updated to {update.version}; its turn fails if that takes longer than {human_duration(options.timeout)}",
+        machine.name,
+        min(until, state.now + RECHECK),
+    )

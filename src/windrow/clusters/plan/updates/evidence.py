@@ -1,0 +1,67 @@
+"""What a Node has yet to show of its turn. That the Job is complete is not enough: its pod is on the Node whose kubelet restarts."""
+
+from __future__ import annotations
+
+from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate
+from windrow.clusters.plan.actions import PartialPlan, first_clause
+from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
+
+
+def mark_of(update: MachineUpdate) -> str:
+    """What the Node's annotation says while its files are not known to be those of any revision."""
+    return f"updating-{update.id}"
+
+
+def why_not_applied(machine: MachineState, update: MachineUpdate, state: ClusterState) -> str:
+    """What the Node has yet to show, "" once it runs what was asked for."""
+    node, job = machine.node, machine.update_job
+    if not state.guest.is_reachable:
+        return f"the guest API server ({unreachable_reason(state.guest)})"
+    if node is None:
+        return f"Node {machine.node_name} to be there again"
+    is_marked = node.applied_revision == (update.config_hash or "unknown")
+    if not is_marked and (job is None or job.state != "succeeded"):
+        return _describe_job(machine, update)
+    if node.kubelet_version != update.version and update.change == SERVICE_RESTART:
+        return (
+            f"Node {node.name} to report kubelet {update.version} (now {node.kubelet_version or 'unknown'})"
+        )
+    if not node.ready:
+        return f"Node {node.name} to become Ready again ({first_clause(node.ready_message)})"
+    if machine.is_etcd and node.etcd_voter is False:
+        return f"the etcd member of Node {node.name} to vote"
+    if machine.record.is_control_plane and not is_marked and update.change == SERVICE_RESTART:
+        if machine.outdated_static_pods is None:
+            return f"the static pods of Node {node.name} to be listed"
+        if machine.outdated_static_pods:
+            return f"static pod {machine.outdated_static_pods[0]} to run {update.version}"
+    return ""
+
+
+def _describe_job(machine: MachineState, update: MachineUpdate) -> str:
+    job = machine.update_job
+    if job is None:
+        return f"Job kube-system/{update.job} to be observed"
+    if job.state == "absent":
+        return f"Job kube-system/{update.job} to be created"
+    if job.state == "waiting":
+        why = f" ({first_clause(job.message)})" if job.message else ""
+        return f"the pod of Job kube-system/{update.job} to run{why}"
+    if update.restart:
+        return f"Job kube-system/{update.job} to restart the service"
+    ends = " and restart the service" if update.change == SERVICE_RESTART else ""
+    return f"Job kube-system/{update.job} to write the files{ends}"
+
+
+def describe_end(machine: MachineState, update: MachineUpdate) -> str:
+    """What is true once the turn is over."""
+    if update.version != machine.record.version:
+        return f"it runs {update.version}"
+    if update.restart:
+        return "its service was restarted"
+    return "its configuration is applied"
+
+
+def await_guest(machine: MachineState, then: str, state: ClusterState, partial: PartialPlan) -> None:
+    """Wait for the guest API server, without which nothing is known of the Node."""
+    partial.wait(f"the guest API server ({unreachable_reason(state.guest)})", then, machine.name)

@@ -1,0 +1,157 @@
+"""What machines are to run after their turns in place, and why no machine goes to another version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from windrow.clusters.api.updates.turn import (
+    LIVE,
+    SERVICE_RESTART,
+    VM_RESTART,
+    MachineUpdate,
+    job_name,
+    update_id,
+)
+from windrow.clusters.api.version_steps import VERSION
+from windrow.clusters.change.pending import MachineChange, pending_changes
+from windrow.clusters.plan.operations import rotation
+from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.formats.json import dumps
+from windrow.machines.port import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class WantedUpdate:
+    """What a machine is to run after its turn."""
+
+    machine: str
+    change: str
+    version: str
+    config_hash: str
+    because: str
+    options: str = field(default="", repr=False)  # what its VM is to have, as one text
+    restart: str = ""  # the order to restart its service, where nothing else is asked for
+
+    @property
+    def id(self) -> str:
+        return update_id(self.change, self.version, self.config_hash, self.options or self.restart)
+
+
+def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
+    """What is to be changed in place, in the order of turns. A machine whose turn has begun, and of which nothing else is asked
+    any more, is to be what it was."""
+    problem, by_name = find_version_problem(state), state.machines_by_name
+    found = []
+    for one in pending_changes(state).turns:
+        machine = by_name[one.machine]
+        is_upgrade = one.version != machine.record.version
+        if one.change == VM_RESTART and machine.record.was_ready:
+            found.append(_want_vm_restart(one, machine, state))
+        if one.change == SERVICE_RESTART and machine.record.was_ready and not (is_upgrade and problem):
+            found.append(
+                WantedUpdate(one.machine, SERVICE_RESTART, one.version, one.config_hash, _why(one, machine))
+            )
+    found += _list_restarts({one.machine for one in found}, state)
+    found += _list_live(state)
+    named = {one.machine for one in found}
+    for machine in state.active:
+        update, record = machine.record.update, machine.record
+        if update is not None and update.is_in_place and machine.name not in named:
+            why = "what it runs is asked for again"
+            found.append(WantedUpdate(machine.name, update.change, record.version, record.config_hash, why))
+    return tuple(found)
+
+
+def _list_restarts(named: set[str], state: ClusterState) -> Iterator[WantedUpdate]:
+    """Machines whose service is to be restarted, and which have no other turn before that."""
+    order = rotation.find_restart_order(state)
+    for machine in rotation.list_not_restarted(state):
+        record = machine.record
+        if machine.name not in named:
+            why = rotation.describe_restart(state)
+            yield WantedUpdate(
+                machine.name, SERVICE_RESTART, record.version, record.config_hash, why, restart=order
+            )
+
+
+def _want_vm_restart(change: MachineChange, machine: MachineState, state: ClusterState) -> WantedUpdate:
+    """The version and the configuration stay; what else is asked for has the next turn."""
+    record, pool = machine.record, state.cluster.find_pool(machine.pool)
+    options = pool.options if pool is not None and pool.options is not None else {}
+    text = dumps(dict(sorted(options.items()))).decode()
+    why = f"{change.changed} changed"
+    return WantedUpdate(machine.name, VM_RESTART, record.version, record.config_hash, why, text)
+
+
+def _list_live(state: ClusterState) -> Iterator[WantedUpdate]:
+    """API servers whose files are not those of the present configuration, though nothing of it needs a restart: what they apply
+    to the cluster by themselves, as they would again when they restart."""
+    pending = pending_changes(state)
+    for machine in state.active:
+        record = machine.record
+        if not (record.is_control_plane and record.was_ready) or pending.find(machine.name) is not None:
+            continue
+        is_running = record.version == state.recorded.version
+        wanted = (state.config_hashes if is_running else state.wanted_hashes).get(machine.pool, "")
+        is_known = record.config_hash in state.recorded.revisions
+        if wanted and is_known and wanted != record.config_hash:
+            why = "what it applies to the cluster changed"
+            yield WantedUpdate(machine.name, LIVE, record.version, wanted, why)
+
+
+def _why(change: MachineChange, machine: MachineState) -> str:
+    """Which fields are asked for otherwise."""
+    if change.version != machine.record.version:
+        return f"kubernetesVersion is {change.version}, it runs {machine.record.version}"
+    return f"{change.changed} changed"
+
+
+def find_version_problem(state: ClusterState) -> Problem | None:
+    """Why no machine goes to the version of the spec now; None where they may."""
+    if state.recorded.version == state.cluster.version:
+        return None
+    if state.version_problems is None:
+        return Problem("the version is not compared with that of Harvester yet", "", VERSION)
+    refused = (
+        one
+        for one in (*state.problems, *state.version_problems)
+        if one.severity == "error" and one.field == VERSION and not _is_of_running(one, state)
+    )
+    return next(refused, None)
+
+
+def _is_of_running(problem: Problem, state: ClusterState) -> bool:
+    """Whether it is one of the version that the cluster goes away from."""
+    return state.recorded.version in problem.message and state.cluster.version not in problem.message
+
+
+def new_update(machine: MachineState, wanted: WantedUpdate, state: ClusterState) -> MachineUpdate:
+    """What is recorded as the turn begins. Its Job has another name at each attempt."""
+    before, node = machine.record.update, machine.node
+    attempt = before.attempt + 1 if before is not None and before.id == wanted.id else 1
+    was_cordoned = before is not None and before.cordoned
+    cordons = _must_cordon(machine, wanted, state) and node is not None and not node.unschedulable
+    return MachineUpdate(
+        id=wanted.id,
+        change=wanted.change,
+        version=wanted.version,
+        config_hash=wanted.config_hash,
+        step="Drain",
+        since=state.now,
+        step_since=state.now,
+        job=job_name(machine.record.uid, wanted.id, attempt, state.now),
+        attempt=attempt,
+        cordoned=was_cordoned or cordons,
+        restart=wanted.restart,
+        boot=node.boot_id if node is not None and wanted.change == VM_RESTART else "",
+    )
+
+
+def _must_cordon(machine: MachineState, wanted: WantedUpdate, state: ClusterState) -> bool:
+    """For another version, where other Nodes can take the pods: a lone Node is never cordoned, since what its new release
+    installs needs a Node, too."""
+    if machine.record.version == wanted.version and wanted.change != VM_RESTART:
+        return False
+    others = (one for one in state.active if one.name != machine.name)
+    return any(one.is_ready and one.node is not None and not one.node.unschedulable for one in others)
