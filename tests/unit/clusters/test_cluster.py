@@ -16,7 +16,8 @@ from windrow.bootstrap.node_config import merge_config
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
-from windrow.clusters.api.cluster import IntOrPercent, machine_labels
+from windrow.clusters.api.cluster import machine_labels
+from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.machine import render_machine
 from windrow.clusters.api.manifest.machine_config import read_options
 from windrow.clusters.api.manifest.networking import find_families

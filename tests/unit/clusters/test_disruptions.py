@@ -29,7 +29,7 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.bootstrap.spec import Role
-from windrow.clusters.api.cluster import IntOrPercent
+from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import DeleteMachine, Disruption, RemoveEtcdMember
@@ -130,7 +130,7 @@ def test_of_a_pool_that_is_annotated_as_a_whole_as_many_go_at_a_time_as_the_pool
 
     assert subjects(plan, DeleteMachine) == ["w1", "w2"]
     assert held(plan)["w3"] == (
-        "2 machines of pool workers are being replaced or boot, and maxUnhealthy 40 % allows 2 at a time"
+        "2 machines of pool workers are being replaced or boot, and maxUnhealthy 40% allows 2 at a time"
     )
 
 

@@ -30,7 +30,7 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
-from windrow.clusters.api.cluster import IntOrPercent
+from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.machine import with_status
 from windrow.clusters.api.names import HOST_READY
 from windrow.clusters.api.status import Breaker, RecordedStatus

@@ -26,7 +26,8 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
-from windrow.clusters.api.cluster import Cluster, IntOrPercent, Pool
+from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.change.pending import pending_changes

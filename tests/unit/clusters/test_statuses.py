@@ -34,7 +34,7 @@ from tests.unit.clusters.builders import (
 )
 from tests.unit.clusters.test_addresses import a_claim
 
-from windrow.clusters.api.cluster import IntOrPercent
+from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.status import Breaker, GuestServiceAccount, RecordedStatus
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.clusters.plan.planner import plan_cluster

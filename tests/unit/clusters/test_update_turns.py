@@ -31,7 +31,8 @@ from tests.unit.clusters.builders import (
 
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.updates.strategy import Concurrency, DrainOptions, UpgradeStrategy
+from windrow.clusters.api.int_or_percent import IntOrPercent
+from windrow.clusters.api.updates.strategy import DrainOptions, UpgradeStrategy
 from windrow.clusters.api.updates.turn import (
     SERVICE_RESTART,
     MachineUpdate,
@@ -149,7 +150,7 @@ def test_one_server_begins_and_no_worker_before_the_servers_are_done() -> None:
 
 def test_as_many_workers_begin_as_the_strategy_says_once_the_servers_are_done() -> None:
     servers, workers = [at(one, NEW) for one in some("s", 3, SERVERS)], some("w", 3, WORKERS)
-    strategy = UpgradeStrategy(workers=Concurrency(percent=70))
+    strategy = UpgradeStrategy(workers=IntOrPercent(70))
 
     plan = plan_of(upgraded(SERVERS, WORKERS, upgrade_strategy=strategy), servers + workers)
 
@@ -160,7 +161,7 @@ def test_as_many_workers_begin_as_the_strategy_says_once_the_servers_are_done() 
 def test_a_worker_that_is_not_ready_counts_as_one_in_its_turn_and_has_none() -> None:
     servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
     w1, w2, w3 = some("w", 3, WORKERS)
-    strategy = UpgradeStrategy(workers=Concurrency(2))
+    strategy = UpgradeStrategy(workers=IntOrPercent(None, 2))
 
     plan = plan_of(upgraded(SERVERS, WORKERS, upgrade_strategy=strategy), [*servers, unready(w1), w2, w3])
 
@@ -170,7 +171,7 @@ def test_a_worker_that_is_not_ready_counts_as_one_in_its_turn_and_has_none() -> 
 
 def test_all_workers_begin_at_once_where_that_is_asked_for() -> None:
     servers = [at(one, NEW) for one in some("s", 3, SERVERS)]
-    strategy = UpgradeStrategy(workers=Concurrency(0))
+    strategy = UpgradeStrategy(workers=IntOrPercent(None, 0))
 
     plan = plan_of(upgraded(SERVERS, WORKERS, upgrade_strategy=strategy), servers + some("w", 3, WORKERS))
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.strategy import (
-    Concurrency,
     DrainOptions,
     UpgradeStrategy,
     read_upgrade_strategy,
@@ -40,8 +40,8 @@ def test_a_strategy_is_read_as_rancher_writes_it() -> None:
 
     assert problems == []
     assert found == UpgradeStrategy(
-        Concurrency(2),
-        Concurrency(percent=10),
+        IntOrPercent(None, 2),
+        IntOrPercent(10),
         DrainOptions(enabled=True, timeout=timedelta(seconds=600)),
         DrainOptions(True, timedelta(seconds=120), ignore_errors=True, disable_eviction=True),
     )
@@ -49,33 +49,33 @@ def test_a_strategy_is_read_as_rancher_writes_it() -> None:
 
 def test_one_machine_at_a_time_is_the_default() -> None:
     assert read(workerConcurrency="") == (UpgradeStrategy(), [])
-    assert UpgradeStrategy().workers.resolve(9) == 1
+    assert UpgradeStrategy().workers.resolve_concurrency(9) == 1
 
 
 @pytest.mark.parametrize("text", ["-1", "110%", "0%", "many", "1.5"])
 def test_what_is_no_number_of_machines_is_a_fault(text: str) -> None:
     found, (problem,) = read(workerConcurrency=text)
 
-    assert found.workers == Concurrency()
+    assert found.workers == UpgradeStrategy().workers
     assert f"workerConcurrency is '{text}'" in problem
 
 
 @pytest.mark.parametrize(
     ("concurrency", "total", "most"),
     [
-        (Concurrency(3), 10, 3),
-        (Concurrency(0), 10, 10),
-        (Concurrency(0), 0, 1),
-        (Concurrency(percent=25), 10, 2),
-        (Concurrency(percent=1), 10, 1),
-        (Concurrency(percent=100), 7, 7),
+        (IntOrPercent(None, 3), 10, 3),
+        (IntOrPercent(None, 0), 10, 10),
+        (IntOrPercent(None, 0), 0, 1),
+        (IntOrPercent(25), 10, 2),
+        (IntOrPercent(1), 10, 1),
+        (IntOrPercent(100), 7, 7),
     ],
 )
 def test_a_percentage_is_rounded_down_to_one_at_least_and_0_is_all(
-    concurrency: Concurrency, total: int, most: int
+    concurrency: IntOrPercent, total: int, most: int
 ) -> None:
-    assert concurrency.resolve(total) == most
+    assert concurrency.resolve_concurrency(total) == most
 
 
 def test_a_concurrency_is_told_as_it_was_written() -> None:
-    assert (str(Concurrency(3)), str(Concurrency(percent=25))) == ("3", "25%")
+    assert (str(IntOrPercent(None, 3)), str(IntOrPercent(25))) == ("3", "25%")

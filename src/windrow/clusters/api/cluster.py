@@ -11,6 +11,7 @@ from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import AddressPool
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint
+from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.operations.recorded import Operations
 from windrow.clusters.api.status import RecordedStatus
@@ -23,32 +24,6 @@ STARTUP_TIMEOUT = timedelta(minutes=10)
 DRAIN_TIMEOUT = timedelta(minutes=5)
 # Rancher's bounds of hostnameLengthLimit.
 LEAST_HOSTNAME, LONGEST_HOSTNAME = 10, 63
-
-
-@dataclass(frozen=True, slots=True)
-class IntOrPercent:
-    """How many of a pool: a number, or a percentage of it; `minimum` is that of a range."""
-
-    percent: int | None = 40
-    count: int = 0
-    minimum: int = 0
-
-    def resolve(self, total: int) -> int:
-        """The number it means for `total` machines, rounded down, but at least one for a percentage."""
-        if self.percent is None:
-            return self.count
-        return max(1, total * self.percent // 100)
-
-    def resolve_up(self, total: int) -> int:
-        """As `resolve`, rounded up and 0 for 0 %: as Kubernetes reads maxSurge."""
-        return self.count if self.percent is None else -(-total * self.percent // 100)
-
-    def resolve_down(self, total: int) -> int:
-        """As `resolve`, but 0 where a percentage is less than one: as Kubernetes reads maxUnavailable."""
-        return self.count if self.percent is None else total * self.percent // 100
-
-    def __str__(self) -> str:
-        return f"{self.percent} %" if self.percent is not None else str(self.count)
 
 
 @dataclass(frozen=True, slots=True)

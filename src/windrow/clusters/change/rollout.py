@@ -28,7 +28,12 @@ def list_outdated(state: ClusterState) -> Mapping[str, tuple[MachineChange, ...]
 
 def is_outdated(machine: MachineState, state: ClusterState) -> bool:
     """Whether another machine is to take its place."""
-    return any(one.machine == machine.name for one in list_outdated(state).get(machine.pool, ()))
+    return machine.name in _list_outdated_names(state)
+
+
+@once_per_state
+def _list_outdated_names(state: ClusterState) -> frozenset[str]:
+    return frozenset(one.machine for changes in list_outdated(state).values() for one in changes)
 
 
 @once_per_state

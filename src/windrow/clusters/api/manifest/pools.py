@@ -18,10 +18,10 @@ from windrow.clusters.api.cluster import (
     LONGEST_HOSTNAME,
     STARTUP_TIMEOUT,
     UNHEALTHY_TIMEOUT,
-    IntOrPercent,
     Pool,
 )
 from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.int_or_percent import IntOrPercent, read_int_or_percent
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.manifest.machine_config import ResolveDriver
 from windrow.clusters.api.references import qualify_credential
@@ -227,8 +227,6 @@ def _taint(fields: Fields) -> str:
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
-_INT_OR_PERCENT = re.compile(r"(\d{1,3})\s*%|(\d+)")
-
 _RANGE = re.compile(r"\[(\d+)-(\d+)\]")
 
 
@@ -238,19 +236,7 @@ def _read_max_unhealthy(fields: Fields) -> IntOrPercent:
         if found and int(found[1]) <= int(found[2]):
             return IntOrPercent(None, int(found[2]), int(found[1]))
         fields.refuse("unhealthyRange", f"is {text!r}", "write it as [1-3], the smaller number first")
-    return _read_int_or_percent(fields, "maxUnhealthy") or IntOrPercent()
-
-
-def _read_int_or_percent(fields: Fields, key: str) -> IntOrPercent | None:
-    """None where it is not set, or refused."""
-    text = fields.short_text(key)
-    if not text:
-        return None
-    found = _INT_OR_PERCENT.fullmatch(text)
-    if found is None:
-        fields.refuse(key, f"is {text!r}", "write a number or a percentage, such as 40%")
-        return None
-    return IntOrPercent(int(found[1])) if found[1] else IntOrPercent(None, int(found[2]))
+    return read_int_or_percent(fields, "maxUnhealthy") or IntOrPercent()
 
 
 def _read_rolling_update(fields: Fields) -> dict[str, IntOrPercent]:
@@ -261,7 +247,7 @@ def _read_rolling_update(fields: Fields) -> dict[str, IntOrPercent]:
     read = {
         name: found
         for name, key in (("max_surge", "maxSurge"), ("max_unavailable", "maxUnavailable"))
-        if (found := _read_int_or_percent(given, key)) is not None
+        if (found := read_int_or_percent(given, key)) is not None
     }
     surge, unavailable = read.get("max_surge"), read.get("max_unavailable", IntOrPercent(None, 0))
     if (

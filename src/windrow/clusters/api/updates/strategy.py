@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from windrow.clusters.api.fields import Fields
+from windrow.clusters.api.int_or_percent import IntOrPercent, read_int_or_percent
 
 # What Rancher reads a timeout of 0 as (reference/04 §2.6).
 DRAIN_TIMEOUT = timedelta(seconds=600)
 MAX_SECONDS = 7 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
-    """How many machines of a tier change at once: a number or a percentage of them; 0 is all."""
-
-    count: int = 1
-    percent: int | None = None
-
-    def resolve(self, total: int) -> int:
-        """The number it means for `total` machines: at least one."""
-        if self.percent is not None:
-            return max(1, total * self.percent // 100)
-        return self.count or max(1, total)
-
-    def __str__(self) -> str:
-        return f"{self.percent}%" if self.percent is not None else str(self.count)
+ONE_AT_A_TIME = IntOrPercent(None, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +28,8 @@ class DrainOptions:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeStrategy:
-    control_plane: Concurrency = field(default_factory=Concurrency)
-    workers: Concurrency = field(default_factory=Concurrency)
+    control_plane: IntOrPercent = ONE_AT_A_TIME
+    workers: IntOrPercent = ONE_AT_A_TIME
     control_plane_drain: DrainOptions = field(default_factory=DrainOptions)
     worker_drain: DrainOptions = field(default_factory=DrainOptions)
 
@@ -58,20 +44,15 @@ def read_upgrade_strategy(rke: Fields) -> UpgradeStrategy:
     )
 
 
-_CONCURRENCY = re.compile(r"(?P<percent>[1-9][0-9]?|100)%|(?P<count>0|[1-9][0-9]{0,3})")
-
-
-def _read_concurrency(fields: Fields, key: str) -> Concurrency:
-    text = fields.short_text(key)
-    if not text:
-        return Concurrency()
-    found = _CONCURRENCY.fullmatch(text)
+def _read_concurrency(fields: Fields, key: str) -> IntOrPercent:
+    hint = "write a number, 0 for all at once, or a percentage such as 10%"
+    found = read_int_or_percent(fields, key, hint)
     if found is None:
-        fields.refuse(key, f"is {text!r}", "write a number, 0 for all at once, or a percentage such as 10%")
-        return Concurrency()
-    if found["percent"]:
-        return Concurrency(percent=int(found["percent"]))
-    return Concurrency(int(found["count"]))
+        return ONE_AT_A_TIME
+    if found.percent is not None and not 1 <= found.percent <= 100:
+        fields.refuse(key, f"is '{found}'", hint)
+        return ONE_AT_A_TIME
+    return found
 
 
 def _read_drain(fields: Fields) -> DrainOptions:

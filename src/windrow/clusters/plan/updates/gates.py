@@ -118,7 +118,9 @@ def _why_no_server(machine: MachineState, state: ClusterState, in_turn: set[str]
 def _why_no_worker(machine: MachineState, state: ClusterState, in_turn: set[str]) -> str:
     """Workers that are not Ready count as well: they are missed already."""
     tier = [one for one in state.machines if tier_of(one) == tier_of(machine)]
-    most = state.cluster.upgrade_strategy.workers.resolve(len([one for one in tier if not one.is_deleting]))
+    most = state.cluster.upgrade_strategy.workers.resolve_concurrency(
+        len([one for one in tier if not one.is_deleting])
+    )
     away = [one.name for one in tier if one.name != machine.name and (one.name in in_turn or _is_away(one))]
     if len(away) < most:
         return ""
