@@ -16,6 +16,7 @@ from windrow.clusters.api.machine import Machine, with_status
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.change.fields import OptionRules
+from windrow.clusters.recorded_stamps import read_operations, read_status_with_turn, read_status_with_upgrade
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import CLOCK_TOLERANCE, Clock, format_time, parse_time
@@ -212,6 +213,7 @@ class ReconcileContext:
             last_restart=read(uid, "lastRestartTime", machine.last_restart),
             provisioned=read(uid, "provisioned", machine.provisioned),
             conditions=tuple(self._read_condition(uid, raw) for raw in machine.conditions),
+            status=read_status_with_turn(uid, machine.status, self.stamps),
         )
 
     def _read_condition(self, uid: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -224,13 +226,22 @@ class ReconcileContext:
 
     def read_recorded(self, cluster: Cluster) -> Cluster:
         """The reading of a Cluster, the stamps in its status by the wall clock of now."""
-        recorded, read = cluster.recorded, self.stamps.read
+        recorded, read, now = cluster.recorded, self.stamps.read, self.clock.now()
         breakers = {
             pool: replace(one, released=read(cluster.uid, f"breaker {pool}", one.released))
             for pool, one in recorded.breakers.items()
         }
         since = read(cluster.uid, "initialized", recorded.initialized_since)
-        return replace(cluster, recorded=replace(recorded, initialized_since=since, breakers=breakers))
+        return replace(
+            cluster,
+            recorded=replace(
+                recorded,
+                initialized_since=since,
+                breakers=breakers,
+                operations=read_operations(cluster.uid, recorded.operations, self.stamps, now),
+                raw=read_status_with_upgrade(recorded.raw, now),
+            ),
+        )
 
     def by_wall_clock(self, instant: timedelta | None) -> datetime | None:
         """An instant of the monotonic clock by the wall clock of now."""

@@ -33,11 +33,26 @@ class ObservedStamps:
         if stamp is None:
             return None
         now, elapsed = self._clock.now(), self._clock.monotonic()
+        known = self._known(uid, field, stamp, elapsed - max(now - stamp, timedelta()))
+        return self._by_wall_clock(stamp, now - (elapsed - known))
+
+    def read_observed(self, uid: str, field: str, stamp: datetime) -> datetime:
+        """Since when this process knows of `field`, as the wall clock of now would have written it. Never before it was first
+        observed, whatever `stamp` says: what happened while no process was there is not counted."""
+        now, elapsed = self._clock.now(), self._clock.monotonic()
+        known = self._known(uid, field, stamp, elapsed)
+        return self._by_wall_clock(stamp, now - (elapsed - known))
+
+    def _known(self, uid: str, field: str, stamp: datetime, at_first: timedelta) -> timedelta:
+        """The instant of the monotonic clock that the stamp stands for: `at_first` where it is new."""
         fields = self._observed.setdefault(uid, {})
         known = fields.get(field)
         if known is None or known[0] != stamp:
-            known = fields[field] = stamp, elapsed - max(now - stamp, timedelta())
-        current = now - (elapsed - known[1])
+            known = fields[field] = stamp, at_first
+        return known[1]
+
+    @staticmethod
+    def _by_wall_clock(stamp: datetime, current: datetime) -> datetime:
         return stamp if abs(current - stamp) < TOLERANCE else current
 
     def forget(self, uid: str) -> None:

@@ -64,3 +64,28 @@ def test_objects_that_are_gone_are_forgotten():
         return stamps._observed
 
     assert run_driven(story()) == {}
+
+
+@pytest.mark.parametrize("jump", [-60 * MINUTE, 60 * MINUTE])
+def test_what_was_stamped_before_this_process_counts_from_its_first_observation(jump):
+    async def story():
+        clock = LoopClock()
+        stamps, written = ObservedStamps(clock), clock.now() - 90 * MINUTE
+        at_first = clock.now() - stamps.read_observed("uid", "update", written)
+        await asyncio.sleep(60)
+        clock.set_wall(jump)
+        await asyncio.sleep(60)
+        return at_first, clock.now() - stamps.read_observed("uid", "update", written)
+
+    assert run_driven(story()) == (timedelta(), 2 * MINUTE)
+
+
+def test_what_this_process_has_stamped_is_read_as_it_was_written():
+    async def story():
+        clock = LoopClock()
+        stamps, written = ObservedStamps(clock), clock.now() - timedelta(seconds=0.7)
+        stamps.read_observed("uid", "update", written)
+        await asyncio.sleep(6000)
+        return stamps.read_observed("uid", "update", written) == written
+
+    assert run_driven(story())

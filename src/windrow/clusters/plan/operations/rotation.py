@@ -185,14 +185,17 @@ def _rotate(state: ClusterState, partial: PartialPlan) -> None:
     recorded = state.recorded.operations.rotation
     until = (recorded.since or state.now) + TIMEOUT
     leader = state.machines_by_name.get(recorded.leader)
-    if state.now >= until or leader is None:
+    is_there = leader is not None and leader.is_ready and leader.address and _answers(state)
+    # After an absence of the manager it is asked once more: it may have finished long ago.
+    was_asked = recorded.retry_at is not None and recorded.retry_at >= until
+    if leader is None or (state.now >= until and (was_asked or not is_there)):
         what = "is gone" if leader is None else f"did not finish within {human_duration(TIMEOUT)}"
         message = (
             f"Machine {recorded.leader}, which rotates the keys, {what}{f' ({recorded.message})' if recorded.message else ''}; "
             f"the snapshot before is {recorded.snapshot}; see the log of its service, then raise {FIELD}.generation"
         )
         partial.actions.append(FailKeyRotation(message, recorded.generation))
-    elif not leader.is_ready or not leader.address or not _answers(state):
+    elif not is_there:
         partial.wait(f"Machine {leader.name} to be Ready", "it rotates the encryption keys", until=until)
     elif recorded.retry_at is not None and state.now < recorded.retry_at:
         what = f"Machine {leader.name} to encrypt every Secret with the new key ({recorded.message})"
