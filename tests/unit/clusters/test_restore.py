@@ -18,6 +18,7 @@ from tests.unit.clusters.builders import (
     missing,
     silent,
     some,
+    unordered,
     unready,
 )
 from tests.unit.clusters.supervisors import a_file
@@ -43,13 +44,14 @@ from windrow.clusters.api.operations.snapshot import (
     spec_digest,
     token_hash,
 )
+from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, RemoveMachineFinalizer
 from windrow.clusters.plan.diagnosis import loss_hint
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import restore
 from windrow.clusters.plan.operations.conditions import operation_conditions
 from windrow.clusters.plan.planner import plan_cluster
-from windrow.clusters.state import ClusterState, GuestState, Node
+from windrow.clusters.state import ClusterState, GuestState, MachineState, Node
 
 SERVERS, WORKERS = a_pool("servers", 3, SERVER), a_pool("workers", 2)
 RAW = {
@@ -116,7 +118,7 @@ def test_a_higher_generation_takes_the_place_of_a_restore_that_does_not_end(phas
     state = a_state(at(phase), RestoreRequest("prod-s3-two", 2), initialized=False)
 
     assert restore.is_exclusive(state)
-    assert isinstance(actions(state)[0], do.BeginRestore)
+    assert [type(one) for one in actions(state)] == [do.BeginRestore]
 
 
 def reading(asked: dict[str, Any], done: int = 0) -> tuple[RestoreRequest | None, list[str]]:
@@ -213,6 +215,8 @@ def test_one_that_is_not_fit_is_refused_with_the_reason():
 
     assert refusal(None) == "does not exist"
     assert refusal(other) == "is of prod, not of this Cluster"
+    other["spec"]["clusterName"] = ""
+    assert refusal(other) == "is of another Cluster, not of this Cluster"
     assert refusal(going) == "is being deleted"
     assert refusal(a_snapshot(status={"readyToUse": False})) == "failed when it was made (no reason given)"
     assert (
@@ -237,6 +241,11 @@ def test_an_older_release_does_not_read_what_a_newer_one_has_written():
     # What runs counts, not what is asked for in the same breath.
     assert "cannot read it" in refusal(newer, cluster={"version": "v1.36.0+rke2r1"})
     assert "cannot read it" in refusal(a_snapshot("v1.35.1+k3s1"))
+    # A Cluster from before its version was recorded runs the one that it asks for.
+    known = a_state()
+    unrecorded = replace(known, cluster=replace(known.cluster, recorded=RecordedStatus(initialized=True)))
+    assert restore.check_snapshot(newer, REQUEST, unrecorded) is not None
+    assert restore.check_snapshot(a_snapshot(), REQUEST, unrecorded) is None
     assert refusal(a_snapshot("odd")) == ""
 
 
@@ -283,6 +292,7 @@ def test_a_snapshot_that_says_it_is_elsewhere_than_the_cluster_reads_is_refused(
         "is in bucket evil, and spec.rkeConfig.etcd.s3 names b, where it is read"
     )
     assert "folder" in refusal(a_snapshot(spec={"s3": {"bucket": "b", "prefix": "other"}}), cluster=own)
+    assert refusal(a_snapshot(spec={"s3": {"bucket": "b"}}), cluster=own) == ""
 
 
 def test_the_spec_is_restored_as_far_as_was_asked_for():
@@ -303,6 +313,22 @@ def test_the_spec_is_restored_as_far_as_was_asked_for():
         "kubernetesVersion": "v1.35.1+rke2r1",
         "rkeConfig": {"a": 1, "etcdSnapshotRestore": {"generation": 1}},
     }
+
+
+def test_what_the_snapshot_does_not_say_stays_as_it_is():
+    now = {"kubernetesVersion": "v1.36.0+rke2r1", "rkeConfig": {"b": 2}}
+
+    def carrying(spec: dict[str, Any]) -> dict[str, Any]:
+        return a_snapshot(spec={"metadata": {"provisioning-cluster-spec": encode_spec(spec)}})
+
+    bare: dict[str, Any] = {"paused": True}
+    assert restore.restored_spec(carrying(bare), "kubernetesVersion", now, ()) == now
+    assert restore.restored_spec(carrying(bare), "all", now, [spec_digest(bare)]) == now
+    assert restore.restored_spec(carrying(THEN), "all", {}, [spec_digest(THEN)]) == THEN
+    with pytest.raises(NoClusterSpec, match="it carries no spec"):
+        restore.restored_spec(a_snapshot(spec={"metadata": None}), "all", now, ())
+    with pytest.raises(NoClusterSpec, match="it carries no spec"):
+        restore.restored_spec({}, "all", now, ())
 
 
 # -- the phases ------------------------------------------------------------------------------------------------------
@@ -357,10 +383,24 @@ def test_while_the_first_server_restores_the_status_says_where_to_look():
     ],
 )
 def test_the_phases_follow_each_other(phase: RestorePhase, following: RestorePhase):
-    (action,) = actions(a_state(at(phase)))
+    plan = restore.plan(a_state(at(phase)))
 
+    (action,) = plan.actions
     assert isinstance(action, do.AdvanceRestore)
     assert action.phase == following
+    assert not plan.waits
+
+
+@pytest.mark.parametrize("machines", [[], [unordered(a_machine("s1", SERVERS))]])
+def test_before_there_is_a_vm_of_the_first_server_no_console_is_shown(machines: list[MachineState]):
+    state = a_state(at("Restore"), machines=machines, initialized=False, guest=silent())
+    plan = restore.plan(state)
+    assert (plan.actions, plan.waits) == ([], [])
+
+
+def test_the_first_server_is_waited_for_while_the_guest_does_not_answer():
+    plan = restore.plan(a_state(at("InitialRestartCluster"), guest=silent()))
+    assert (plan.actions, len(plan.waits)) == ([], 1)
 
 
 def test_a_first_server_that_is_not_ready_and_a_guest_that_is_away_are_waited_for():
@@ -382,6 +422,13 @@ def test_nodes_of_the_snapshot_that_no_machine_is_are_deleted():
     )
 
 
+def test_of_nodes_without_a_machine_three_are_named():
+    nodes = tuple(Node(name) for name in ("s1", "old-3", "old-1", "old-2"))
+    (action,) = actions(a_state(at("PostRestoreNodeCleanup"), guest=GuestState("reachable", nodes=nodes)))
+
+    assert action.because == "no Machine is Node old-1, old-2, old-3, which the snapshot holds"
+
+
 def test_it_ends_with_all_machines_or_without_those_that_do_not_come():
     all_there = a_state(at("RestartCluster", since=NOON))
     assert actions(all_there) == [do.FinishRestore("snapshot one", 1)]
@@ -389,8 +436,8 @@ def test_it_ends_with_all_machines_or_without_those_that_do_not_come():
     late = a_state(at("RestartCluster", since=NOON), machines=some("s", 3, SERVERS))
     plan = restore.plan(late)
     assert plan.actions == []
-    assert plan.waits[0].until == NOON + restore.REJOIN
-    (end,) = actions(replace(late, now=NOON + restore.REJOIN))
+    assert plan.waits[0].until == NOON + timedelta(minutes=10)
+    (end,) = actions(replace(late, now=NOON + timedelta(minutes=10)))
     assert end.because == (
         "snapshot one; machines of pool workers are not Ready yet, and are looked after as ever"
     )

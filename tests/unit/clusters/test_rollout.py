@@ -21,6 +21,7 @@ from tests.unit.clusters.builders import (
     of_kind,
     planned,
     record_of,
+    sighted,
     silent,
     some,
     unready,
@@ -29,12 +30,13 @@ from tests.unit.clusters.builders import (
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, render_machine_update
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.change.pending import pending_changes
-from windrow.clusters.change.rollout import find_replicas
+from windrow.clusters.change.rollout import find_replicas, find_rolling, is_outdated, list_removable
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
 from windrow.clusters.plan.planner import Plan
-from windrow.clusters.state import MachineState
+from windrow.clusters.state import ClusterState, MachineState
 from windrow.nodedriver.vm.changes import find_changes
 
 OTHER = {**OPTIONS, "imageName": "default/noble"}
@@ -284,3 +286,110 @@ def test_the_budget_of_a_pool_is_kept_whatever_its_machines_are(
     if len(machines) <= quantity + surge:
         assert len(ready - gone) >= min(len(ready), quantity - unavailable)
     assert len(machines) + len(of_kind(plan, CreateMachine)) <= max(len(machines), quantity + surge)
+
+
+# -- which pools, and which machines of them -------------------------------------------------------------------------
+
+
+def rolling(
+    pool: Pool, machines: list[MachineState], *, servers: Pool = SERVERS, **rest: Any
+) -> ClusterState:
+    return look(a_cluster(servers, wanted(pool), **rest), [*some("s", 3, SERVERS), *machines])
+
+
+def updated(machine: MachineState) -> MachineState:
+    """The machine in its turn of a change in place."""
+    update = MachineUpdate("digest", SERVICE_RESTART, "v1.35.1+rke2r1", "", "Apply")
+    return record_of(machine, status={**machine.record.status, "update": render_machine_update(update)})
+
+
+def removable(pool: Pool, state: ClusterState, *needed: str) -> tuple[list[str], str]:
+    changes, waits = list_removable(pool, frozenset(needed), state)
+    return [one.machine for one in changes], waits
+
+
+def test_an_outdated_machine_is_one_that_is_not_as_its_pool_asks() -> None:
+    pool = a_pool("workers", 3)
+    old, fresh = a_machine("w1", pool), new("w2", pool)
+    state = rolling(pool, [old, fresh])
+    assert [is_outdated(one, state) for one in (old, fresh)] == [True, False]
+    assert not is_outdated(old, look(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), old]))
+
+
+def test_why_a_pool_is_not_replaced_now_is_said_of_each_pool() -> None:
+    pool = a_pool("workers", 1)
+    machines = [a_machine("w1", pool)]
+    assert find_rolling(rolling(pool, machines)) == {"workers": ""}
+    assert find_rolling(rolling(replace(pool, paused=True), machines)) == {
+        "workers": "machine pool workers is paused"
+    }
+    assert find_rolling(rolling(pool, [updated(machines[0])])) == {"workers": "Machine w1 has its turn"}
+    assert find_rolling(rolling(pool, machines, servers=wanted(SERVERS))) == {
+        "servers": "",
+        "workers": "the servers of pool servers are replaced first",
+    }
+    assert find_rolling(rolling(replace(pool, paused=True), machines, servers=wanted(SERVERS))) == {
+        "servers": "",
+        "workers": "machine pool workers is paused",
+    }
+
+
+def test_of_a_canary_those_that_are_changed_already_are_taken_off() -> None:
+    pool = a_pool("workers", 4, max_surge=IntOrPercent(None, 4))
+    assert find_replicas(wanted(pool), rolling(pool, some("w", 4, pool), canary=3)) == 4 + 3
+    half = [new("w1", pool), *some("w", 4, pool)[1:]]
+    assert find_replicas(wanted(pool), rolling(pool, half, canary=3)) == 4 + 2
+
+
+def test_a_machine_in_its_turn_is_one_of_those_that_a_canary_has() -> None:
+    pool = a_pool("workers", 3)
+    machines = [updated(a_machine("w1", pool)), *some("w", 3, pool)[1:]]
+    assert "canary asks for 1, and 1 is changed" in find_rolling(rolling(pool, machines, canary=1))["workers"]
+
+
+def test_a_budget_that_is_rounded_to_nothing_lets_one_be_unavailable() -> None:
+    pool = a_pool("workers", 3, max_surge=IntOrPercent(0), max_unavailable=IntOrPercent(10))
+    plan = rolled(pool, some("w", 3, pool))
+    assert len(deleted(plan)) == 1
+    assert not of_kind(plan, CreateMachine)
+
+
+def test_a_server_through_which_another_joins_stays_while_it_serves_and_goes_when_it_does_not() -> None:
+    pool = a_pool("workers", 2, max_surge=NONE, max_unavailable=TWO)
+    w1, w2 = some("w", 2, pool)
+    waits = "2 of 2 machines of pool workers are Ready, and 0 must stay"
+    assert removable(wanted(pool), rolling(pool, [w1, w2]), "w1") == (["w2"], waits)
+    assert removable(wanted(pool), rolling(pool, [w1, w2])) == (["w1", "w2"], "")
+    lost = "1 of 2 machines of pool workers are Ready, and 1 must stay"
+    careful = replace(pool, max_unavailable=ONE)
+    assert removable(wanted(careful), rolling(careful, [w1, unready(w2)]), "w2") == (["w2"], lost)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        unready,
+        lambda one: sighted(one, state="stopping"),
+        lambda one: replace(one, node=replace(one.node, labels=frozenset())),
+    ],
+)
+def test_a_machine_that_is_not_well_is_not_counted_as_available_and_goes_first(spoil: Any) -> None:
+    pool = a_pool("workers", 3)
+    machines = [*some("w", 2, pool), spoil(a_machine("w3", pool)), new("w4", pool)]
+    assert removable(wanted(pool), rolling(pool, machines)) == (
+        ["w3"],
+        "3 of 3 machines of pool workers are Ready, and 3 must stay",
+    )
+
+
+def test_with_a_canary_one_goes_after_the_other() -> None:
+    pool = a_pool("workers", 4, max_surge=NONE, max_unavailable=IntOrPercent(None, 3))
+    w1, w2, w3, w4 = some("w", 4, pool)
+
+    def going(*machines: MachineState) -> list[str]:
+        return removable(wanted(pool), rolling(pool, list(machines), canary=4))[0]
+
+    assert going(w1, w2, w3, w4) == ["w1"]
+    assert going(w1, w2, w3, unready(w4)) == ["w4"]
+    assert going(w1, w2, unready(w3), unready(w4)) == ["w3"]
+    assert going(w1, w2, w3, leaving(w4)) == []

@@ -34,7 +34,7 @@ from windrow.clusters.api.updates.turn import (
     render_machine_update,
 )
 from windrow.clusters.plan.actions import EditVM, FailUpdate, FinishUpdate, PowerVM, StartVM
-from windrow.clusters.plan.updates.vm_turns import START_TIMEOUT, STOP_TIMEOUT, find_vm_step
+from windrow.clusters.plan.updates.vm_turns import START_TIMEOUT, STOP_TIMEOUT, VmStep, find_vm_step
 from windrow.clusters.state import MachineState
 
 SERVERS, WORKERS = a_pool("servers", 1, SERVER), a_pool("workers", 1)
@@ -109,6 +109,37 @@ def test_the_turn_ends_when_the_node_is_ready_after_another_boot(
 ) -> None:
     step = step_of(machine, an_update("Start"))
     assert (step.waiting_for, step.action, step.failed) == (waiting, action, "")
+
+
+def test_a_step_says_until_when_it_waits() -> None:
+    begun = NOON - A_MINUTE
+    assert step_of(RUNNING, an_update("Stop")).until == begun + STOP_TIMEOUT
+    assert step_of(STOPPED, an_update("Stop")).until == begun + STOP_TIMEOUT
+    assert step_of(RUNNING, an_update("Start")).until == begun + START_TIMEOUT
+
+
+@pytest.mark.parametrize("machine", [replace(RUNNING, vm=None), unknown(RUNNING, "")])
+def test_a_vm_that_was_not_observed_yet_is_waited_for(machine: MachineState) -> None:
+    step = step_of(machine, an_update("Stop"))
+    assert step.waiting_for == "the state of VirtualMachine default/w1 (not observed yet)"
+
+
+def test_a_node_whose_boot_was_never_known_is_not_asked_for_another() -> None:
+    node = booted(RUNNING, "")
+    assert step_of(node, replace(an_update("Start"), boot="")) == VmStep()
+
+
+@pytest.mark.parametrize(
+    ("machine", "voter"),
+    [(a_machine("s1", SERVERS), None), (a_machine("s1", SERVERS), True), (a_machine("w1", WORKERS), False)],
+)
+def test_a_member_that_says_nothing_of_votes_and_a_worker_are_not_waited_for(
+    machine: MachineState, voter: bool | None
+) -> None:
+    machine = booted(machine, "b-2")
+    assert machine.node is not None
+    machine = replace(machine, node=replace(machine.node, etcd_voter=voter))
+    assert step_of(machine, an_update("Start")) == VmStep()
 
 
 def test_a_member_of_etcd_has_to_vote_again() -> None:

@@ -80,7 +80,7 @@ def _count_changed(state: ClusterState) -> int:
 def why_canary_holds(state: ClusterState) -> str:
     """Why no other machine is changed, where as many as the canary has are; "" where more may be."""
     limit = state.cluster.canary
-    if not limit or not pending_changes(state).turns or (changed := _count_changed(state)) < limit:
+    if not limit or (changed := _count_changed(state)) < limit:
         return ""
     name = f"{state.cluster.namespace}/{state.cluster.name}"
     are = "is" if changed == 1 else "are"
@@ -151,4 +151,4 @@ def list_removable(
 
 
 def _is_available(machine: MachineState, state: ClusterState) -> bool:
-    return machine.is_ready and not machine.is_going_down and state.is_initialized(machine)
+    return not machine.is_going_down and state.is_initialized(machine)

@@ -265,7 +265,7 @@ def _check_spec(
         return _refuse(f"{where}: {error}", "set restoreRKEConfig to none, and the spec yourself")
     if request.config == "all" and spec_digest(spec) not in state.recorded.operations.specs:
         return _refuse(f"{where}: {NOT_WRITTEN}", NOT_WRITTEN_HINT)
-    then = str(spec.get("kubernetesVersion") or "")
+    then = str(spec.get("kubernetesVersion"))
     wanted = then if request.config != "none" else state.recorded.version or state.cluster.version
     try:
         was, will = Version.parse(then), Version.parse(wanted)

@@ -37,7 +37,6 @@ def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[st
     if (canary := why_canary_holds(state)) or (state.cluster.canary and begun):
         return canary or "one machine at a time while there is a canary"
     in_turn = {one.name for one in state.active if has_turn(one)} | set(begun)
-    in_turn.discard(machine.name)
     return (
         _why_no_server(machine, state, in_turn)
         if machine.record.is_server
@@ -55,7 +54,6 @@ def why_not_go_on(machine: MachineState, state: ClusterState) -> str:
         for one in state.active
         if (update := one.record.update) is not None
         and update.failure is None
-        and one.name != machine.name
         and (update.step != "Drain" or one.name < machine.name)
     }
     return (
@@ -75,7 +73,7 @@ def why_not_removed(machine: MachineState, state: ClusterState) -> str:
     """Why a machine is neither replaced nor loses its etcd member during turns; "" where it may. Its own turn is no reason where a
     user asks for its replacement."""
     update = machine.record.update
-    is_own = update is not None and not machine.is_deleting and machine.presence != "missing"
+    is_own = not machine.is_deleting and machine.presence != "missing"
     if update is not None and is_own and not machine.record.replace_now:
         if update.failure is None:
             return f"it is being updated to {update.version}"
@@ -95,7 +93,7 @@ def why_not_removed(machine: MachineState, state: ClusterState) -> str:
 def _awaits(one: MachineState, lost: MachineState, state: ClusterState) -> bool:
     """Whether the turn of `one` does not go on before `lost` is replaced, so that its repair must not wait for the turn."""
     update = one.record.update
-    is_lost = not lost.is_ready or lost.is_going_down or not state.is_healthy_etcd_member(lost)
+    is_lost = not state.is_healthy_etcd_member(lost)
     return update is not None and update.step == "Drain" and update.change != LIVE and is_lost
 
 

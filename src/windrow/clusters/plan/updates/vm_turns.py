@@ -66,7 +66,7 @@ def _stop(machine: MachineState, update: MachineUpdate, is_stopped: bool, state:
 
 
 def _start(machine: MachineState, update: MachineUpdate, is_stopped: bool, state: ClusterState) -> VmStep:
-    missing = next(_list_missing(machine, update, is_stopped, state), "")
+    missing = next(_list_missing(machine, update, state), "")
     if not missing:
         return VmStep()
     until = (update.step_since or state.now) + START_TIMEOUT
@@ -76,12 +76,10 @@ def _start(machine: MachineState, update: MachineUpdate, is_stopped: bool, state
     return VmStep(missing, action, until=until)
 
 
-def _list_missing(
-    machine: MachineState, update: MachineUpdate, is_stopped: bool, state: ClusterState
-) -> Iterator[str]:
+def _list_missing(machine: MachineState, update: MachineUpdate, state: ClusterState) -> Iterator[str]:
     """What is yet to be seen before the VM and its Node are back."""
     node = machine.node
-    if is_stopped or machine.vm is None or machine.vm.state != "running":
+    if machine.vm is None or machine.vm.state != "running":
         yield f"{machine.vm_ref} to run"
     if not state.guest.is_reachable:
         yield f"the guest API server ({unreachable_reason(state.guest)})"
