@@ -25,7 +25,8 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.bootstrap.spec import Role
-from windrow.clusters.api.updates.strategy import Concurrency, UpgradeStrategy
+from windrow.clusters.api.int_or_percent import IntOrPercent
+from windrow.clusters.api.updates.strategy import UpgradeStrategy
 from windrow.clusters.api.updates.turn import (
     LIVE,
     SERVICE_RESTART,
@@ -120,7 +121,7 @@ def test_a_canary_has_as_many_turns_as_it_says_and_one_at_a_time() -> None:
     assert (
         beginning(W1, S1, W2, W3, canary=2, begun=("w2",)) == "one machine at a time while there is a canary"
     )
-    many = UpgradeStrategy(workers=Concurrency(2))
+    many = UpgradeStrategy(workers=IntOrPercent(None, 2))
     assert beginning(W1, S1, W2, W3, begun=("w2",), upgrade_strategy=many) == ""
 
 
@@ -179,7 +180,7 @@ def test_a_worker_that_is_away_takes_the_place_of_one_in_its_turn(other: Machine
 
 
 def test_a_worker_that_is_being_deleted_is_none_of_those_that_a_percentage_counts() -> None:
-    half = UpgradeStrategy(workers=Concurrency(percent=50))
+    half = UpgradeStrategy(workers=IntOrPercent(50))
     four = [W2, W3, a_machine("w4", WORKERS)]
     assert beginning(W1, S1, in_turn(W2, "Apply"), *four[1:], upgrade_strategy=half) == ""
     fewer = [in_turn(W2, "Apply"), W3, leaving(a_machine("w4", WORKERS))]
