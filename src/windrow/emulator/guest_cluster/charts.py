@@ -1,13 +1,14 @@
 """Harvester's charts (reference/02 §7, 04 §4.3-4.4), cloud provider and CSI driver: RKE2 bundles them, and a HelmChart
 may name them.
 
-Installing a chart is reported as done; its one simulated program is started by name with the arguments that the
-chart renders, on a node that its pod tolerates.
+Installing a chart makes its Deployment, and is reported as done without waiting for its rollout. Its one simulated program is
+started by name, with the arguments that the chart renders, on the node of a pod of that Deployment.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,10 +20,18 @@ from windrow.emulator.guest_cluster.cluster import (
     GuestCluster,
     MountFailed,
 )
+from windrow.emulator.guest_cluster.components.chart_workloads import (
+    CLOUD_PROVIDER,
+    CSI_CONTROLLERS,
+    CSI_DRIVER,
+    chart_number,
+    render_deployment,
+)
 from windrow.emulator.guest_cluster.components.helm_jobs import (
     bundled_chart_versions,
     chart_url,
     finish_job,
+    run_until_installed,
     start_job,
     wait_for_node,
 )
@@ -37,13 +46,12 @@ from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.service_accounts import ensure_service_account
 from windrow.emulator.guest_os.hardware import File
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import annotations_of, name_of, nested, new_object
-from windrow.kubernetes.resources import CRD, SECRET, STORAGE_CLASS, ApiResource
+from windrow.kubernetes.resources import CRD, DEPLOYMENT, SECRET, STORAGE_CLASS, ApiResource
 
 Raw = dict[str, Any]
 NAMESPACE = "kube-system"
-CLOUD_PROVIDER = "harvester-cloud-provider"
-CSI_DRIVER = "harvester-csi-driver"
 BUNDLED_URL = "helm.cattle.io/chart-url"  # the annotation of a chart that comes with the distribution
 # Mount paths of the credential in the pods.
 CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
@@ -143,14 +151,15 @@ async def deploy_bundled_charts(context: ServerContext) -> None:
         release = cluster.last_started
         for chart, version in zip((CLOUD_PROVIDER, CSI_DRIVER), bundled_chart_versions(release), strict=True):
             if chart not in settings.list("disable"):
-                await _deploy(context, chart, chart_url(chart, version))
+                await _deploy(context, chart, version)
         cluster.changed.notify()
         await cluster.changed.wait_for(lambda: cluster.last_started != release)  # noqa: B023
 
 
-async def _deploy(context: ServerContext, chart: str, url: str) -> None:
-    """Have one bundled chart installed in the version of that URL."""
+async def _deploy(context: ServerContext, chart: str, version: str) -> None:
+    """Have one bundled chart installed in that version."""
     guest, cluster, settings = context.guest, context.cluster, context.settings
+    url = chart_url(chart, version)
     before = await cluster.client().find(HELM_CHART.ref(chart, NAMESPACE))
     is_bootstrap = chart == CLOUD_PROVIDER
     raw = new_object(
@@ -162,7 +171,8 @@ async def _deploy(context: ServerContext, chart: str, url: str) -> None:
     )
     await cluster.ensure(HELM_CHART, raw)
     defaults = default_values(chart, settings.data_directory)
-    cluster.releases[chart] = ChartRelease(chart, NAMESPACE, NAMESPACE, defaults)
+    number = chart_number(version)
+    cluster.releases[chart] = ChartRelease(chart, NAMESPACE, NAMESPACE, defaults, number=number)
     if before is not None and annotations_of(before).get(BUNDLED_URL) == url:
         await install_chart(context, chart)  # another server leads
         return
@@ -170,16 +180,21 @@ async def _deploy(context: ServerContext, chart: str, url: str) -> None:
     if before is not None:
         await wait_for_node(guest, cluster, chart, is_bootstrap=is_bootstrap)
         await guest.sleep(guest.delays.chart)
-    await install_chart(context, chart)
+    await run_until_installed(guest, cluster, chart, NAMESPACE, lambda: install_chart(context, chart))
     if before is not None:
-        for pod in cluster.pods_of(chart):
-            pod.generation += 1
+        restart_daemons(cluster, chart)
     await finish_job(cluster, chart, NAMESPACE)
     cluster.changed.notify()
 
 
+def restart_daemons(cluster: GuestCluster, chart: str) -> None:
+    """The pods that a chart has on each node are replaced."""
+    for pod in cluster.pods_of(chart):
+        pod.generation += pod.node == EVERY_NODE
+
+
 async def install_chart(context: ServerContext, chart: str) -> None:
-    """Make what the chart of a release holds, and have its program run. May be repeated."""
+    """Make what the chart of a release holds, and have its program run. May be repeated; raises NotYaml."""
     guest, cluster = context.guest, context.cluster
     await ensure_service_account(cluster, chart, _ROLE_RULES[chart])
     if chart == CSI_DRIVER:
@@ -189,13 +204,30 @@ async def install_chart(context: ServerContext, chart: str) -> None:
             cluster.pods.setdefault(pod.name, pod)
     else:
         guest.log("helm", f"chart {chart} is installed; its program is not simulated")
+    await apply_deployment(cluster, chart)
     if chart == CLOUD_PROVIDER:
         await update_vip_settings(cluster)
 
 
-def uninstall_chart(cluster: GuestCluster, chart: str) -> None:
-    """End the programs of a release. Its account, its role and its StorageClass stay."""
-    cluster.releases.pop(chart, None)
+async def apply_deployment(cluster: GuestCluster, chart: str) -> None:
+    """The Deployment of an installed chart as its values are now; what others have set beside that stays, as with helm. Raises
+    NotYaml."""
+    release, values = cluster.releases[chart], await read_values(cluster, chart)
+    pod = _list_pods(cluster, chart)[0]
+    render = _render_csi_arguments if chart == CSI_DRIVER else render_arguments
+    namespace = release.target_namespace
+    raw = render_deployment(chart, release.number, values, release.name, namespace, pod, render(values)[1:])
+    await cluster.ensure(DEPLOYMENT, raw)
+
+
+async def uninstall_chart(cluster: GuestCluster, chart: str) -> None:
+    """Delete the Deployment of a release and end its programs. Its account, its role and its StorageClass stay."""
+    release = cluster.releases.pop(chart, None)
+    if release is not None:
+        name = CSI_CONTROLLERS if chart == CSI_DRIVER else chart
+        with contextlib.suppress(NotFound):
+            ref = DEPLOYMENT.ref(name, release.target_namespace)
+            await cluster.client().delete(ref, propagation="Background")
     for pod in cluster.pods_of(chart):
         del cluster.pods[pod.name]
         pod.node = ""
@@ -265,9 +297,7 @@ def _cloud_provider_pod(cluster: GuestCluster) -> ChartPod:
 
 def _csi_controller_pod(cluster: GuestCluster) -> ChartPod:
     async def command(node: str) -> Sequence[str]:
-        host_class = (await _read_valid_values(cluster, CSI_DRIVER)).get("hostStorageClass")
-        arguments = [CSI_DRIVER, f"--endpoint=unix://{CSI_CONTROLLER_SOCKET}", f"--kubeconfig={CSI_CONFIG}"]
-        return [*arguments, *([f"--host-storage-class={host_class}"] if host_class else [])]
+        return _render_csi_arguments(await _read_valid_values(cluster, CSI_DRIVER))
 
     async def mount(guest: GuestOS) -> Mapping[str, File]:
         return {CSI_CONFIG: await _mount_credential(guest, cluster, CSI_DRIVER)}
@@ -275,8 +305,14 @@ def _csi_controller_pod(cluster: GuestCluster) -> ChartPod:
     async def side_cars(guest: GuestOS, node: str) -> None:
         await run_controller_side_cars(guest, cluster, CSI_CONTROLLER_SOCKET)
 
-    name = f"{CSI_DRIVER}-controllers"
-    return ChartPod(name, CSI_DRIVER, command, mount, _CSI_TOLERATIONS, side_cars=side_cars)
+    return ChartPod(CSI_CONTROLLERS, CSI_DRIVER, command, mount, _CSI_TOLERATIONS, side_cars=side_cars)
+
+
+def _render_csi_arguments(values: Mapping[str, Any]) -> list[str]:
+    """The command line of the CSI driver's controller."""
+    host_class = values.get("hostStorageClass")
+    arguments = [CSI_DRIVER, f"--endpoint=unix://{CSI_CONTROLLER_SOCKET}", f"--kubeconfig={CSI_CONFIG}"]
+    return [*arguments, *([f"--host-storage-class={host_class}"] if host_class else [])]
 
 
 def _csi_node_pod(cluster: GuestCluster) -> ChartPod:

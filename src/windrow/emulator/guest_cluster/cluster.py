@@ -93,7 +93,8 @@ EVERY_NODE = "*"
 
 @dataclass(slots=True)
 class ChartPod:
-    """A pod of a bundled chart, which runs the program that has the chart's name: one, or one on each node (EVERY_NODE).
+    """A pod of a bundled chart, which runs the program that has the chart's name: one, or one on each node (EVERY_NODE). `uid` is that
+    of the Pod object for which it runs.
 
     `command` gives the program's arguments on a node and `mount` the files it sees; both are called at every start of the
     pod. `side_cars` are its other containers.
@@ -105,8 +106,8 @@ class ChartPod:
     mount: Callable[[GuestOS], Awaitable[Mapping[str, File]]]
     tolerations: Sequence[Mapping[str, Any]] = ()
     node: str = ""
-    lost_since: timedelta | None = None  # since when its node's status is Unknown
-    generation: int = 0  # incremented when its chart is upgraded
+    uid: str = ""
+    generation: int = 0  # incremented when another pod takes its place
     side_cars: Callable[[GuestOS, str], Awaitable[None]] | None = None
 
     def is_on(self, node: str) -> bool:
@@ -115,13 +116,15 @@ class ChartPod:
 
 @dataclass(frozen=True, slots=True)
 class ChartRelease:
-    """An installed chart: its HelmChart, and the chart's own values. `ignored` are keys that its version does not know."""
+    """An installed chart: its HelmChart, and the chart's own values. `ignored` are keys that its version does not know, `number` is
+    that version, () for the newest."""
 
     name: str
     namespace: str
     target_namespace: str
     defaults: Mapping[str, Any]
     ignored: frozenset[str] = frozenset()
+    number: tuple[int, ...] = ()
 
 
 class GuestCluster:

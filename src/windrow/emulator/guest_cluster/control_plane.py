@@ -1,4 +1,4 @@
-"""Controllers of the leading server of a guest cluster: node health, etcd membership, manifests, bundled charts, pods.
+"""Controllers of the leading server of a guest cluster: node health, etcd membership, manifests, bundled charts, workloads.
 
 One server leads at a time; the others wait for the leader lock.
 """
@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time, sleep
 from windrow.emulator.guest_cluster.charts import deploy_bundled_charts
-from windrow.emulator.guest_cluster.cluster import EVERY_NODE, ChartPod, Heartbeat
 from windrow.emulator.guest_cluster.components.cloud_controller import run_cloud_controller
 from windrow.emulator.guest_cluster.components.helm_controller import HelmController
 from windrow.emulator.guest_cluster.components.service_lb import ServiceLB
@@ -25,7 +24,6 @@ from windrow.emulator.guest_cluster.server_context import ServerContext
 from windrow.emulator.guest_cluster.workloads.manager import run_controller_manager
 from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.kit.edits import annotate
-from windrow.emulator.kit.scheduling import find_untolerated
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested
@@ -58,7 +56,6 @@ class ControlPlane:
                 group.create_task(self._watch_nodes())
                 group.create_task(self._monitor_nodes())
                 group.create_task(self._remove_stalled_learners())
-                group.create_task(self._schedule_pods())
                 if not self.settings.is_true("disable-helm-controller"):
                     group.create_task(HelmController(self.context).run())
                 if self._runs_service_lb():
@@ -213,56 +210,6 @@ class ControlPlane:
                     self.cluster.etcd.remove(name)
             dues = [start + limit for start in since.values()]
             await self._wait([due for due in dues if due > self.guest.monotonic()])
-
-    # -- charts and pods
-
-    async def _schedule_pods(self) -> None:
-        """Schedule each chart pod; reschedule it when its Node is deleted, or Unknown for five minutes."""
-        eviction = self.guest.scaled(self.guest.delays.eviction)
-        while True:
-            await self.cluster.wait_usable()
-            nodes = {name_of(raw): raw for raw in await self.cluster.list_nodes()}
-            wakes: list[timedelta] = []
-            for pod in [one for one in self.cluster.pods.values() if one.node != EVERY_NODE]:
-                if due := self._check_node_of(pod, nodes, eviction):
-                    wakes.append(due)
-                if not pod.node:
-                    self._schedule(pod, nodes)
-            await self._wait(wakes)
-
-    def _check_node_of(
-        self, pod: ChartPod, nodes: Mapping[str, Raw], eviction: timedelta
-    ) -> timedelta | None:
-        """Unassign the pod when its eviction is due; else the instant when it will be, if any."""
-        if not pod.node:
-            return None
-        if pod.node not in nodes:
-            pod.node, pod.lost_since = "", None
-            return None
-        heartbeat = self.cluster.heartbeats.get(pod.node, Heartbeat(False, self.guest.monotonic()))
-        if heartbeat.alive:
-            pod.lost_since = None
-            return None
-        grace = self.guest.scaled(self.guest.delays.node_grace)
-        pod.lost_since = pod.lost_since or heartbeat.last + grace
-        if self.guest.monotonic() >= pod.lost_since + eviction:
-            pod.node, pod.lost_since = "", None
-            return None
-        return pod.lost_since + eviction
-
-    def _schedule(self, pod: ChartPod, nodes: Mapping[str, Raw]) -> None:
-        for name, raw in sorted(nodes.items(), key=lambda pair: (not _is_control_plane(pair[1]), pair[0])):
-            heartbeat = self.cluster.heartbeats.get(name)
-            if heartbeat is None or not heartbeat.alive or nested(raw, "spec", "unschedulable"):
-                continue
-            if find_untolerated(pod.tolerations, nested(raw, "spec", "taints", default=[])) is None:
-                pod.node = name
-                self.cluster.changed.notify()
-                return
-
-
-def _is_control_plane(raw: Raw) -> bool:
-    return "node-role.kubernetes.io/control-plane" in (raw["metadata"].get("labels") or {})
 
 
 def _read_voter_condition(raw: Raw) -> bool | None:

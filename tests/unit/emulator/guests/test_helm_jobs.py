@@ -16,9 +16,9 @@ from windrow.emulator.guest_cluster.components.helm_jobs import bundled_chart_ve
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guest_os.hardware import ProgramContext
 from windrow.kubernetes import requests
-from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import annotations_of, nested, new_object, uid_of
-from windrow.kubernetes.resources import JOB, NODE
+from windrow.kubernetes.conditions import find_condition, is_true
+from windrow.kubernetes.objects import annotations_of, labels_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import DEPLOYMENT, JOB, NODE, POD
 
 from .test_cluster_life import are_ready
 from .test_releases import run_on, upgrade
@@ -45,6 +45,13 @@ class Bundled:
         if INSTALL.name not in names:
             return False
         return is_true(nested(await self.kubectl.get(INSTALL), "status", "conditions"), "Complete")
+
+    async def pods_of_job(self) -> list[Raw]:
+        return [
+            one
+            for one in await self.kubectl.list(POD, "kube-system")
+            if labels_of(one).get("job-name") == INSTALL.name
+        ]
 
 
 @asynccontextmanager
@@ -119,12 +126,18 @@ def test_another_helm_chart_config_runs_the_job_again_once_a_node_takes_its_pod(
             await rig.kubectl.send(requests.create(HELM_CHART_CONFIG, config))
             await rig.testbed.sleep(60)
             waiting, stalled = await rig.kubectl.get(INSTALL), len(rig.starts)
+            (pod,) = await rig.pods_of_job()
             await rig.kubectl.patch(NODE.ref("one"), {"spec": {"unschedulable": None}})
             await rig.testbed.wait_for(rig.is_done)
             await rig.testbed.sleep(10)
 
             assert uid_of(waiting) != uid_of(job)
             assert waiting["status"]["active"] == 1
+            assert (
+                find_condition(pod["status"]["conditions"], "PodScheduled").message
+                == "0/1 nodes are available: 1 node(s) were unschedulable."
+            )
+            assert await rig.pods_of_job() == []
             digests = [annotations_of(one)["helmcharts.helm.cattle.io/configHash"] for one in (job, waiting)]
             assert len(set(digests)) == 2
             assert stalled == count
@@ -137,6 +150,30 @@ def test_another_helm_chart_config_runs_the_job_again_once_a_node_takes_its_pod(
     run_driven(scenario())
 
 
+def test_values_that_are_no_yaml_crash_the_pod_of_the_job_until_they_are_corrected():
+    async def scenario() -> None:
+        async with a_bundled_chart() as rig:
+            config = new_object(HELM_CHART_CONFIG, CHART, "kube-system", spec={"valuesContent": "{"})
+            await rig.kubectl.send(requests.create(HELM_CHART_CONFIG, config))
+            await rig.testbed.wait_for(rig.pods_of_job)
+            await rig.testbed.sleep(5)
+            (pod,) = await rig.pods_of_job()
+            (container,) = pod["status"]["containerStatuses"]
+            assert container["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+            assert "YAML" in container["lastState"]["terminated"]["message"]
+            assert not await rig.is_done()
+
+            values = {"spec": {"valuesContent": "hostStorageClass: fast\n"}}
+            await rig.kubectl.patch(HELM_CHART_CONFIG.ref(CHART, "kube-system"), values)
+            await rig.testbed.wait_for(rig.is_done)
+            assert await rig.pods_of_job() == []
+            controllers = await rig.kubectl.get(DEPLOYMENT.ref(f"{CHART}-controllers", "kube-system"))
+            (container,) = controllers["spec"]["template"]["spec"]["containers"]
+            assert "--host-storage-class=fast" in container["args"]
+
+    run_driven(scenario())
+
+
 @pytest.mark.parametrize(
     ("release", "versions"),
     [
@@ -145,7 +182,9 @@ def test_another_helm_chart_config_runs_the_job_again_once_a_node_takes_its_pod(
         ("v1.33.6+rke2r1", ("0.2.1100", "0.1.2500")),
         ("v1.34.7+rke2r1", ("0.2.1100", "0.1.2800")),
         ("v1.36.9+rke2r1", ("0.2.1400", "0.1.3000")),
-        ("v1.24.1+rke2r1", ("0.2.300", "0.1.1700")),
+        ("v1.27.2+rke2r1", ("0.1.1400", "0.1.1600")),
+        ("v1.27.3+rke2r1", ("0.2.200", "0.1.1600")),
+        ("v1.24.1+rke2r1", ("0.1.1400", "0.1.1500")),
     ],
 )
 def test_which_charts_a_release_bundles(release: str, versions: tuple[str, str]):

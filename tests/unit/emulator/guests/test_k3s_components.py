@@ -206,7 +206,7 @@ def test_harvesters_cloud_provider_comes_by_a_helm_chart_before_the_nodes_are_in
             # The other chart's job takes no Node that is not initialised.
             host = testbed.hosts["one"]
             assert host.logged(
-                f"helm-install-harvester-csi-driver: 0/1 nodes are available: node(s) had untolerated taint {{{UNINITIALIZED}"
+                f"helm-install-harvester-csi-driver: 0/1 nodes are available: 1 node(s) had untolerated taint {{{UNINITIALIZED}"
             )
             assert "harvester" not in await names_of(kubectl, STORAGE_CLASS)
 

@@ -366,6 +366,49 @@ def test_a_required_affinity_is_respected():
     )
 
 
+def apart(*, key: str = "kubernetes.io/hostname", selector: Raw | None = None) -> Raw:
+    term = {
+        "labelSelector": {"matchLabels": {"app": "web"}} if selector is None else selector,
+        "topologyKey": key,
+    }
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def named(*names: str, **labels: str) -> list[Raw]:
+    return [a_node(name, **{"kubernetes.io/hostname": name}, **labels) for name in names]
+
+
+def test_pods_that_keep_apart_wait_for_a_node_without_one_of_them():
+    pod, other = a_pod("new", node="", affinity=apart()), a_pod("a", "n1")
+    message = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."
+
+    assert find_node(pod, named("n1"), [other]).message == message
+    assert find_node(pod, named("n1", "n2"), [other, pod]).node == "n2"
+    assert find_node(pod, named("n1"), [a_pod("a", "n1", phase="Succeeded")]).node == "n1"
+    other["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    assert find_node(pod, named("n1"), [other]).message == message, "until it is gone"
+
+
+def test_a_pod_may_not_join_one_that_keeps_away_from_it():
+    other = a_pod("a", "n1", affinity=apart(key="zone"))
+    nodes = named("n1", "n2", zone="z1")
+
+    assert find_node(a_pod("new", node=""), nodes, [other]).message == (
+        "0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules."
+    )
+    assert find_node(a_pod("new", node=""), [*nodes, *named("n3")], [other]).node == "n3", "has no zone"
+
+
+@pytest.mark.parametrize(
+    "selector", [{"matchLabels": {"app": "db"}}, {"matchExpressions": [{"operator": "?"}]}]
+)
+def test_an_anti_affinity_that_names_no_pod_here_excludes_no_node(selector: Raw):
+    pod, elsewhere = a_pod("new", node="", affinity=apart(selector=selector)), a_pod("a", "n1")
+    assert find_node(pod, named("n1"), [elsewhere]).node == "n1"
+    elsewhere["metadata"]["namespace"] = "other"
+    assert find_node(a_pod("new", node="", affinity=apart()), named("n1"), [elsewhere]).node == "n1"
+
+
 # --- endpoints ----------------------------------------------------------------------------------------------------
 
 

@@ -16,10 +16,11 @@ from windrow.emulator.guest_cluster.charts import (
     BUNDLED_URL,
     CLOUD_PROVIDER,
     CSI_DRIVER,
+    apply_deployment,
     default_values,
     install_chart,
     merge_values,
-    read_values,
+    restart_daemons,
     uninstall_chart,
     update_vip_settings,
 )
@@ -28,6 +29,8 @@ from windrow.emulator.guest_cluster.components.helm_archive import Chart, ChartN
 from windrow.emulator.guest_cluster.components.helm_jobs import (
     finish_job,
     remove_job,
+    run_until_installed,
+    show_crash,
     start_job,
     wait_for_node,
 )
@@ -92,7 +95,7 @@ class HelmController:
         await remove_job(self.cluster, name_of(raw), namespace_of(raw))
         for chart, release in list(self.cluster.releases.items()):
             if (release.namespace, release.name) == key:
-                uninstall_chart(self.cluster, chart)
+                await uninstall_chart(self.cluster, chart)
                 self.guest.log("helm", f"release {release.name} is uninstalled")
 
     async def _run_job(self, raw: Raw) -> None:
@@ -100,7 +103,10 @@ class HelmController:
         backoff = delays.crash_backoff
         await self._report(raw, "")
         await start_job(self.cluster, name, namespace_of(raw), spec)
-        await wait_for_node(self.guest, self.cluster, name, is_bootstrap=bool(spec.get("bootstrap")))
+        is_bootstrap = bool(spec.get("bootstrap"))
+        await wait_for_node(
+            self.guest, self.cluster, name, is_bootstrap=is_bootstrap, namespace=namespace_of(raw)
+        )
         while True:
             await self.guest.sleep(delays.chart)
             await self.cluster.wait_usable()
@@ -109,6 +115,7 @@ class HelmController:
             except (ChartNotFound, NotYaml, KubeError) as error:
                 self.guest.log("helm", f"helm-install-{name}: {error}")
                 await self._report(raw, str(error))
+                await show_crash(self.cluster, name, namespace_of(raw), str(error))
                 await self.guest.sleep(backoff)
                 backoff = min(backoff * 2, delays.crash_backoff_limit)
                 continue
@@ -151,17 +158,15 @@ class HelmController:
             if chart.name == CLOUD_PROVIDER and () < chart.number < _SECRET_NAME_SINCE:
                 defaults["cloudConfig"] = {}
             ignored = frozenset({"cloudConfig"}) if defaults.get("cloudConfig") == {} else frozenset()
-            release = ChartRelease(name, namespace, target, defaults, ignored)
+            release = ChartRelease(name, namespace, target, defaults, ignored, chart.number)
             known = self.cluster.releases.get(chart.name)
             if known is not None and (known.namespace, known.name) != (namespace, name):
                 self.guest.log("helm", f"{name}: not simulated: a second release of the chart {chart.name}")
                 return
             self.cluster.releases[chart.name] = release
-            await read_values(self.cluster, chart.name)
             await install_chart(self.context, chart.name)
             if known is not None:
-                for pod in self.cluster.pods_of(chart.name):
-                    pod.generation += 1
+                restart_daemons(self.cluster, chart.name)
         elif chart.name == TRAEFIK:
             await install_traefik(self.cluster, target)
         else:
@@ -172,7 +177,7 @@ class HelmController:
     # -- HelmChartConfigs
 
     async def _watch_configs(self, group: asyncio.TaskGroup) -> None:
-        """Run a chart's Job again when its HelmChartConfig changes: another pod comes of it."""
+        """Run a chart's Job again when its HelmChartConfig changes."""
         while True:
             await self.cluster.wait_usable()
             known = {
@@ -203,9 +208,11 @@ class HelmController:
         await start_job(self.cluster, name, namespace, spec)
         found = await self.cluster.client().find(HELM_CHART.ref(name, namespace))
         is_bootstrap = bool(nested(found, "spec", "bootstrap"))
-        await wait_for_node(self.guest, self.cluster, name, is_bootstrap=is_bootstrap)
-        for pod in self.cluster.pods_of(chart):
-            pod.generation += 1
+        await wait_for_node(self.guest, self.cluster, name, is_bootstrap=is_bootstrap, namespace=namespace)
+        await run_until_installed(
+            self.guest, self.cluster, name, namespace, lambda: apply_deployment(self.cluster, chart)
+        )
+        restart_daemons(self.cluster, chart)
         self.cluster.changed.notify()
         await self._update_vip(key)
         await finish_job(self.cluster, name, namespace)

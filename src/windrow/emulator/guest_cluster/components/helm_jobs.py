@@ -1,18 +1,22 @@
 """The Jobs of the helm controller, `helm-install-<chart>`, and the charts that a release of RKE2 bundles.
 
-Nothing runs in such a Job: the controller that made it says when it is done, so it is marked as managed by that one.
+Nothing runs in such a Job: the controller that made it says when it is done, so it is marked as managed by that one. It has a
+pod only while that says something: why it has no node, or why it crashes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from windrow.core.clock import format_time
 from windrow.core.formats.json import dumps
 from windrow.core.formats.version import Version
+from windrow.core.formats.yaml import NotYaml
 from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CHART
@@ -20,13 +24,18 @@ from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.scheduling import find_obstacle
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.errors import NotFound
-from windrow.kubernetes.objects import Raw, labels_of, nested, new_object
-from windrow.kubernetes.resources import JOB, NODE
+from windrow.kubernetes.objects import Raw, labels_of, nested, new_object, owner_reference
+from windrow.kubernetes.resources import JOB, NODE, POD
 
 MANAGER = "helm.cattle.io/helm-controller"
+_CHART = "helmcharts.helm.cattle.io/chart"  # the label of Jobs and their pods
 _IMAGE = "rancher/klipper-helm:v0.9.10-build20251111"
 # Which charts of the cloud provider and of the CSI driver a release has, from which patch of its line on (reference/04 §8.3).
 _BUNDLED: Mapping[int, tuple[tuple[int, str, str], ...]] = {
+    26: ((0, "0.1.1300", "0.1.1100"), (1, "0.1.1400", "0.1.1500"), (3, "0.1.1400", "0.1.1600"), (6, "0.2.200", "0.1.1600"), (14, "0.2.200", "0.1.1700")),
+    27: ((0, "0.1.1400", "0.1.1600"), (3, "0.2.200", "0.1.1600"), (11, "0.2.200", "0.1.1700"), (13, "0.2.300", "0.1.1700"), (15, "0.2.400", "0.1.1700")),
+    28: ((0, "0.2.200", "0.1.1600"), (7, "0.2.200", "0.1.1700"), (9, "0.2.300", "0.1.1700"), (11, "0.2.400", "0.1.1700"), (13, "0.2.400", "0.1.1800"), (14, "0.2.600", "0.1.1800"), (15, "0.2.600", "0.1.2000")),
+    29: ((0, "0.2.200", "0.1.1700"), (4, "0.2.300", "0.1.1700"), (6, "0.2.400", "0.1.1700"), (8, "0.2.400", "0.1.1800"), (9, "0.2.600", "0.1.1800"), (10, "0.2.600", "0.1.2000"), (12, "0.2.600", "0.1.2100"), (13, "0.2.900", "0.1.2200"), (14, "0.2.900", "0.1.2300")),
     30: ((0, "0.2.300", "0.1.1700"), (2, "0.2.400", "0.1.1700"), (5, "0.2.600", "0.1.1800"), (9, "0.2.900", "0.1.2200")),
     31: ((0, "0.2.600", "0.1.1800"), (5, "0.2.900", "0.1.2200"), (9, "0.2.1000", "0.1.2300"), (14, "0.2.1100", "0.1.2500")),
     32: ((0, "0.2.600", "0.1.2100"), (1, "0.2.900", "0.1.2200"), (5, "0.2.1000", "0.1.2300"), (10, "0.2.1100", "0.1.2500")),
@@ -64,7 +73,9 @@ _BOOTSTRAP_SPEC: Mapping[str, Any] = {
 }
 
 
-async def wait_for_node(guest: GuestOS, cluster: GuestCluster, chart: str, *, is_bootstrap: bool) -> None:
+async def wait_for_node(
+    guest: GuestOS, cluster: GuestCluster, chart: str, *, is_bootstrap: bool, namespace: str = "kube-system"
+) -> None:
     """Return once the pod of the chart's Job can be scheduled."""
     spec = _BOOTSTRAP_SPEC if is_bootstrap else _JOB_SPEC
     while True:
@@ -72,9 +83,13 @@ async def wait_for_node(guest: GuestOS, cluster: GuestCluster, chart: str, *, is
         nodes = await cluster.client().list(NODE)
         obstacles = [_find_job_obstacle(spec, node, is_bootstrap) for node in nodes]
         if "" in obstacles:
+            await _hide_pod(cluster, chart, namespace)
             return
-        found = "; ".join(sorted(set(obstacles)))
-        guest.log("helm", f"helm-install-{chart}: 0/{len(nodes)} nodes are available: {found}")
+        counted = sorted(Counter(obstacles).items())
+        found = ", ".join(f"{count} {obstacle}" for obstacle, count in counted)
+        message = f"0/{len(nodes)} nodes are available: {found}."
+        guest.log("helm", f"helm-install-{chart}: {message}")
+        await _show_pod(cluster, chart, namespace, _unscheduled(message, cluster.clock.now()))
         await cluster.changed.wait()
 
 
@@ -92,7 +107,8 @@ def _find_job_obstacle(spec: Mapping[str, Any], node: Raw, is_bootstrap: bool) -
 def bundled_chart_versions(release: Version) -> tuple[str, str]:
     """The versions of the cloud provider's chart and of the CSI driver's; older lines are taken for the oldest here."""
     patches = _BUNDLED.get(release.minor) or _BUNDLED[min(_BUNDLED)]
-    return next((provider, csi) for patch, provider, csi in reversed(patches) if patch <= release.patch)
+    found = [(provider, csi) for patch, provider, csi in patches if patch <= release.patch]
+    return found[-1]
 
 
 def chart_url(chart: str, version: str) -> str:
@@ -111,8 +127,25 @@ async def start_job(cluster: GuestCluster, chart: str, namespace: str, config: A
     await _set_status(cluster, chart, namespace, {"active": 1, "startTime": format_time(now)})
 
 
+async def run_until_installed(
+    guest: GuestOS, cluster: GuestCluster, chart: str, namespace: str, install: Callable[[], Awaitable[None]]
+) -> None:
+    """Have the pod of the Job install the chart, again after each crash."""
+    backoff = guest.delays.crash_backoff
+    while True:
+        try:
+            return await install()
+        except NotYaml as error:
+            message = f"Error: failed to parse the values as YAML: {error}"
+            guest.log("helm", f"helm-install-{chart}: {message}")
+            await show_crash(cluster, chart, namespace, message)
+        await guest.sleep(backoff)
+        backoff = min(backoff * 2, guest.delays.crash_backoff_limit)
+
+
 async def finish_job(cluster: GuestCluster, chart: str, namespace: str) -> None:
     """The Job of a chart has done its work. Raises KubeError."""
+    await _hide_pod(cluster, chart, namespace)
     at = format_time(cluster.clock.now())
     conditions = [
         {"type": type, "status": "True", "lastProbeTime": at, "lastTransitionTime": at, "reason": "CompletionsReached",
@@ -129,8 +162,61 @@ async def finish_job(cluster: GuestCluster, chart: str, namespace: str) -> None:
 
 async def remove_job(cluster: GuestCluster, chart: str, namespace: str) -> None:
     """The chart is gone. May be repeated; raises KubeError."""
+    await _hide_pod(cluster, chart, namespace)
     with contextlib.suppress(NotFound):
         await cluster.client().delete(JOB.ref(f"helm-install-{chart}", namespace), propagation="Background")
+
+
+# -- its pod, while that says something
+
+
+def is_helm_pod(raw: Raw) -> bool:
+    """Whether the pod is one of these, on which no other controller acts."""
+    return _CHART in labels_of(raw)
+
+
+async def show_crash(cluster: GuestCluster, chart: str, namespace: str, message: str) -> None:
+    """The pod of the Job has crashed with these words, and waits to be started again. Raises KubeError."""
+    told = {"exitCode": 1, "reason": "Error", "message": message}
+    waiting = {
+        "reason": "CrashLoopBackOff",
+        "message": f"back-off restarting failed container helm in pod helm-install-{chart}",
+    }
+    container = {"name": "helm", "image": _IMAGE, "imageID": "", "ready": False, "restartCount": 1}
+    container |= {"state": {"waiting": waiting}, "lastState": {"terminated": told}}
+    await _show_pod(cluster, chart, namespace, {"phase": "Running", "containerStatuses": [container]})
+
+
+def _unscheduled(message: str, now: datetime) -> Raw:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"phase": "Pending", "conditions": [{**condition, "lastTransitionTime": format_time(now)}]}
+
+
+async def _show_pod(cluster: GuestCluster, chart: str, namespace: str, status: Raw) -> None:
+    ref = POD.ref(f"helm-install-{chart}-0", namespace)
+    found = await cluster.client().find(ref)
+    if found is None:
+        owner = await cluster.client().find(JOB.ref(f"helm-install-{chart}", namespace))
+        if owner is None:
+            return
+        job = owner["metadata"]["name"]
+        labels = {_CHART: chart, "job-name": job, "batch.kubernetes.io/job-name": job}
+        spec = nested(owner, "spec", "template", "spec", default={})
+        owners = [owner_reference(JOB, owner, controller=True, block=True)]
+        raw = new_object(POD, ref.name, namespace, labels=labels, owners=owners, spec=spec)
+        seed = f"{cluster.uid} {ref} {cluster.clock.now().isoformat()}"
+        await cluster.api.ensure_system_object(POD, raw, Rng(seed))
+    before = nested(found, "status", "conditions", default=[])
+    if before and before[0].get("message") == nested(status, "conditions", default=[{}])[0].get("message"):
+        return
+    await cluster.edit(ref, lambda raw: raw.update(status=status), subresource="status")
+
+
+async def _hide_pod(cluster: GuestCluster, chart: str, namespace: str) -> None:
+    ref = POD.ref(f"helm-install-{chart}-0", namespace)
+    with contextlib.suppress(NotFound):
+        if await cluster.client().find(ref) is not None:
+            await cluster.client().delete(ref, grace_s=0)
 
 
 async def _set_status(cluster: GuestCluster, chart: str, namespace: str, status: Raw) -> None:
@@ -143,7 +229,7 @@ async def _set_status(cluster: GuestCluster, chart: str, namespace: str, status:
 
 def _render(chart: str, namespace: str, digest: str, owner: Raw | None) -> Raw:
     name = f"helm-install-{chart}"
-    labels = {"helmcharts.helm.cattle.io/chart": chart}
+    labels = {_CHART: chart}
     pod = {
         "restartPolicy": "OnFailure",
         "serviceAccountName": f"helm-{chart}",

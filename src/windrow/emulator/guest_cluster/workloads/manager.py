@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.components.chart_workloads import ChartLeaders
+from windrow.emulator.guest_cluster.components.helm_jobs import is_helm_pod
 from windrow.emulator.guest_cluster.containers.static_pods import is_mirror
 from windrow.emulator.guest_cluster.csi.kinds import PV
 from windrow.emulator.guest_cluster.disruption_budgets import PDB, DisruptionController
@@ -77,6 +79,8 @@ class WorkloadControllers:
         for kind in _ALWAYS_WATCHED:
             self._context.informers[kind].add_event_handler(partial(self._on_change, kind))
         self._pods = PodController(self._context)
+        self._leaders = ChartLeaders(cluster, self._context.informers[POD])
+        self._context.informers[POD].add_event_handler(self._leaders.on_pod)
         self._reconcilers: dict[ApiResource, Callable[[Key], Awaitable[None]]] = {
             DEPLOYMENT: DeploymentController(self._context).reconcile,
             STATEFUL_SET: StatefulSetController(self._context).reconcile,
@@ -93,6 +97,7 @@ class WorkloadControllers:
         async with asyncio.TaskGroup() as group:
             informers = self._context.informers
             await start_informers(group, (informers[kind] for kind in _ALWAYS_WATCHED))
+            self._leaders.elect_all()
             await self._has_work.wait()
             await start_informers(group, (informers[kind] for kind in _WATCHED_ON_DEMAND))
             await self._watch_volumes(group)
@@ -111,7 +116,8 @@ class WorkloadControllers:
             await start_informers(group, informers)
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
-        if (kind == POD and is_mirror(raw)) or (kind == JOB and nested(raw, "spec", "managedBy")):
+        is_of_other = kind == POD and (is_mirror(raw) or is_helm_pod(raw))
+        if is_of_other or (kind == JOB and nested(raw, "spec", "managedBy")):
             return  # the kubelet's own, or another controller's
         key = key_of(raw)
         self._context.queue.add((kind, key))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Set
 from datetime import timedelta
 
+from windrow.emulator.guest_cluster.components.helm_jobs import is_helm_pod
 from windrow.emulator.guest_cluster.containers.static_pods import is_mirror
 from windrow.emulator.guest_cluster.volumes.pod_volumes import PodVolumes
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
@@ -79,8 +80,9 @@ class PodController:
         if pod is None:
             self._stages.pop(key, None)
             self._volumes.forget(key)
+            self._enqueue_pods_on("")  # one of them may have kept away from it
             return
-        if is_mirror(pod):
+        if is_mirror(pod) or is_helm_pod(pod):
             return
         node = context.informers[NODE].get(("", _node_of(pod)))
         for step in plan_pod(pod, self._observe(key, pod, node)):

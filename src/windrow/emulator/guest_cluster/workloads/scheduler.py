@@ -1,6 +1,7 @@
 """The scheduler: filters and scores nodes, binds a pod to one, or writes its condition PodScheduled.
 
-A pod whose claims wait for their first consumer is bound once their volumes are made for the node that was chosen. Resources, and affinities between pods, are ignored."""
+A pod whose claims wait for their first consumer is bound once their volumes are made for the node that was chosen. Of affinities between
+pods the required ones against others count; resources, and the rest of these affinities, are ignored."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from windrow.emulator.guest_cluster.volumes.binding import (
     is_taken,
 )
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext, controller_uid
+from windrow.emulator.guest_cluster.workloads.pod_affinity import find_excluded
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active, is_final
 from windrow.emulator.kit.edits import annotate
 from windrow.emulator.kit.scheduling import Placement, find_obstacle, find_untolerated
@@ -34,7 +36,12 @@ def find_node(
 ) -> Placement:
     """The node with the fewest pods of the same owner, then with the fewest pods. `pods` are all of the cluster;
     `find_more` gives a further reason against a node."""
-    reasons = {name_of(node): _find_obstacle(pod, node) or find_more(node) for node in nodes}
+    pods = list(pods)
+    taken = find_excluded(pod, nodes, pods)
+    reasons = {
+        name_of(node): _find_obstacle(pod, node) or taken.get(name_of(node), "") or find_more(node)
+        for node in nodes
+    }
     fit = [name for name, reason in reasons.items() if not reason]
     if not fit:
         return Placement(message=_render_message(len(nodes), Counter(reasons.values())))
