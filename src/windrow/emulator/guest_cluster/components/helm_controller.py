@@ -14,8 +14,6 @@ from typing import Any
 from windrow.core.formats.yaml import NotYaml
 from windrow.emulator.guest_cluster.charts import (
     BUNDLED_URL,
-    CLOUD_PROVIDER,
-    CSI_DRIVER,
     apply_deployment,
     default_values,
     install_chart,
@@ -25,6 +23,7 @@ from windrow.emulator.guest_cluster.charts import (
     update_vip_settings,
 )
 from windrow.emulator.guest_cluster.cluster import ChartRelease
+from windrow.emulator.guest_cluster.components.chart_workloads import CLOUD_PROVIDER, CSI_DRIVER
 from windrow.emulator.guest_cluster.components.helm_archive import Chart, ChartNotFound, find_chart
 from windrow.emulator.guest_cluster.components.helm_jobs import (
     finish_job,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 
 from windrow.core.formats.cidr import is_address
-from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER
 from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.components.chart_workloads import CLOUD_PROVIDER
 from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler, ServiceState
 from windrow.emulator.guest_os.notifier import result_unless
 from windrow.emulator.guest_os.operating_system import GuestOS

@@ -188,7 +188,7 @@ async def _forget_obsolete(cluster: GuestCluster) -> None:
     charts = {(raw["metadata"]["namespace"], name_of(raw)) for raw in await local.list(HELM_CHART)}
     for chart, release in list(cluster.releases.items()):
         if (release.namespace, release.name) not in charts:
-            uninstall_chart(cluster, chart)
+            await uninstall_chart(cluster, chart)
     now = cluster.clock.monotonic()
     nodes = await local.list(NODE)
     for raw in nodes:
