@@ -21,7 +21,7 @@ from windrow.clusters.api.machine import Machine, format_roles
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.change.compare import FieldChange
-from windrow.clusters.change.fields import POOL, on_change_of_field
+from windrow.clusters.change.fields import POOL, is_order, on_change_of_field
 from windrow.clusters.change.pending import PendingChanges, pending_changes
 from windrow.clusters.change.revisions import record_value
 from windrow.clusters.change.rollout import why_changes_wait
@@ -56,11 +56,12 @@ class ClusterPlan:
     pending: PendingChanges
     pools: tuple[PoolPlan, ...]
     settings: tuple[FieldChange, ...] = ()
+    orders: tuple[FieldChange, ...] = ()  # what is carried out once, and for which machines have turns
     held: str = ""  # why the turns wait until a person says so, and the command for it
 
     @property
     def has_changes(self) -> bool:
-        return self.is_new or not self.pending.is_empty or bool(self.pools or self.settings)
+        return self.is_new or not self.pending.is_empty or bool(self.pools or self.settings or self.orders)
 
 
 # -- a Cluster as it stands --------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ def make_plan(
     state = assume_state(cluster, reading.problems, machines, now)
     pending = pending_changes(state)
     told = {field.path for one in pending.machines for field in one.fields}
-    settings = () if before is None else tuple(_list_settings(before, raw, told))
+    others = () if before is None else tuple(_list_others(before, raw, told))
     have = Counter(machine.pool for machine in state.active)
     pools = [
         PoolPlan(pool.name, format_roles(pool.roles), pool.quantity - have[pool.name])
@@ -168,14 +169,15 @@ def make_plan(
         len(state.active),
         pending,
         tuple(one for one in pools if one.count),
-        settings,
+        tuple(one for one in others if not is_order(one.path)),
+        tuple(one for one in others if is_order(one.path)),
         why_changes_wait(state) if not is_new else "",
     )
 
 
-def _list_settings(before: Raw, after: Raw, told: set[str]) -> Iterator[FieldChange]:
-    """The fields of the spec that differ and mean nothing for machines that exist, by path; the size of a pool is told by
-    itself, and the fields of one that is new."""
+def _list_others(before: Raw, after: Raw, told: set[str]) -> Iterator[FieldChange]:
+    """The fields of the spec that differ and are none of a machine's, by path; the size of a pool is told by itself, and the
+    fields of one that is new."""
     were, are = dict(_list_values(before)), dict(_list_values(after))
     pools = {str(pool.get("name")) for pool in _pools_of(before)} & {
         str(pool.get("name")) for pool in _pools_of(after)
@@ -188,11 +190,11 @@ def _list_settings(before: Raw, after: Raw, told: set[str]) -> Iterator[FieldCha
             continue
         field = path if pool is None else path.replace(f"[{pool}]", "[]", 1)
         row = on_change_of_field(field)
-        if row.change in ("none", "new machines only"):
+        if row.change in ("none", "new machines only") or is_order(field):
             old, new = (
                 None if one is None else record_value(path, one) for one in (were.get(path), are.get(path))
             )
-            yield FieldChange(path, old, new, row.change, row.because)
+            yield FieldChange(path, old, new, row.change, row.because, row.concerns)
 
 
 def _list_values(raw: Raw) -> Iterator[tuple[str, Any]]:

@@ -195,6 +195,13 @@ async def test_a_list_item_with_fields_of_another_manager_keeps_those(api: Api) 
     assert after["spec"]["parts"] == [{"name": "x"}]
 
 
+async def test_a_text_that_is_applied_as_a_map_and_a_map_as_a_text_are_what_was_applied(api: Api) -> None:
+    for value in ("text", {"a": {"b": "c"}}, "other"):
+        _, after = await apply(api, WIDGET, "one", {"spec": {"size": 1, "free": {"config": value}}})
+
+        assert after["spec"]["free"] == {"config": value}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "code", "message"),
     [

@@ -130,6 +130,16 @@ def test_a_cluster_that_is_as_its_manifest_asks_has_nothing_to_do(windrow: Windr
         ),
         ("roles", [("workerRole: true", "workerRole: true\n        etcdRole: true")]),
         (
+            "orders",
+            [
+                (
+                    "    machinePools:",
+                    "    rotateCertificates: {generation: 1}\n    rotateEncryptionKeys: {generation: 1}\n"
+                    "    machinePools:",
+                )
+            ],
+        ),
+        (
             "credential-in-values",
             [("    machinePools:", "    chartValues: {x: {password: hunter2-canary}}\n    machinePools:")],
         ),

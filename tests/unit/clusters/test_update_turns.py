@@ -720,6 +720,15 @@ def test_files_that_servers_apply_by_themselves_are_written_on_all_api_servers_a
     ]
 
 
+def test_a_server_whose_credential_is_for_new_machines_applies_files_all_the_same() -> None:
+    server = record_of(a_machine("s1", SERVERS), config_hash="old", credential="fleet-default:former")
+
+    plan = plan_of(of_revisions(SERVERS, hashes={"old": ""}), [server], config_hashes={"servers": "new"})
+
+    begun = of_kind(plan, BeginUpdate)
+    assert [one.update.change for one in begun if isinstance(one, BeginUpdate)] == ["live"]
+
+
 def test_what_is_not_recorded_of_a_configuration_writes_no_files() -> None:
     servers = [record_of(one, config_hash="older-release") for one in some("s", 3, SERVERS)]
 

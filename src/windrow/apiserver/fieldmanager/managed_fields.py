@@ -238,11 +238,12 @@ def plan_apply(
 
 
 def _whole_items(dropped: set[Path], wanted: Any, others: list[Manager]) -> set[Path]:
-    """List items are removed as a whole only when no other manager owns a field inside them."""
+    """What is removed as a whole: neither a field that is a map now, with fields that are applied or that another manager owns,
+    nor a list item with such fields."""
     owned = [path for one in others for path in one.paths] + list(wanted)
     inside = {path[:length] for path in owned for length in range(len(path) + 1)}
     whole = {path[:-1] for path in dropped if path[-1] == SELF} - inside
-    return {path for path in dropped if path[-1] != SELF} | whole
+    return {path for path in dropped - inside if path[-1] != SELF} | whole
 
 
 def _merge(schema: Schema, live: Any, applied: Any) -> Any:

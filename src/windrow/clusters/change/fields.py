@@ -28,6 +28,9 @@ from windrow.clusters.api.manifest.supported_fields import (
 GLOBAL_CONFIG = "spec.rkeConfig.machineGlobalConfig"
 POOL = "spec.rkeConfig.machinePools[]"
 
+# Fields that ask for something to be done once: no machine has them, and machines have turns for them all the same.
+ORDERS = frozenset({"spec.rkeConfig.rotateCertificates", "spec.rkeConfig.rotateEncryptionKeys"})
+
 # The least disruptive first: of several changes of a machine the last one counts.
 CHANGES: tuple[Change, ...] = (
     "none",
@@ -80,6 +83,11 @@ def on_change_of_option(name: str, change: OptionChange | None = None) -> OnChan
 def on_change_of_field(path: str) -> OnChange:
     """What a change of this field of a Cluster means; without effect where it has none. `[]` is each item of a list."""
     return CLUSTER_FIELDS.find_change(path) or OnChange("none", "it has no effect")
+
+
+def is_order(path: str) -> bool:
+    """Whether the field, or one above it, is of `ORDERS`."""
+    return path in ORDERS or any(path.startswith(f"{one}.") for one in ORDERS)
 
 
 def on_change_of_key(name: str, old: Any, new: Any, distribution: str) -> OnChange:

@@ -292,8 +292,7 @@ class Systemd:
     def _mark_ready(self, service: _Service) -> None:
         service.state = "active"
         service.set_started(0)
-        if service.unit.value("Service", "Type") == "notify":
-            self.guest.console(f"Started {service.unit.value('Unit', 'Description', service.unit.name)}.")
+        self.guest.console(f"Started {service.unit.value('Unit', 'Description', service.unit.name)}.")
 
     def _failed_condition(self, unit: Unit) -> str | None:
         for key in ("ConditionPathExists", "ConditionFileNotEmpty", "AssertPathExists"):

@@ -154,6 +154,7 @@ _STRATEGY_TEST = "unit/clusters/test_upgrade_strategy.py::test_a_strategy_is_rea
 _AT_START = "the service of the machine reads it when it starts"
 _BY_MANAGER = "the manager acts by it at once, and no machine has it"
 _ORDER = "it is an order, which is carried out once and told in a field of the status of its own"
+_RESTARTS = "it is an order, for which the services restart once, one turn after the other"
 _AT_CREATION = "a machine is made with it"
 _ROLES = "what a machine is to its cluster is decided when it joins"
 _OBJECTS = "it is applied through the API of the cluster"
@@ -211,8 +212,8 @@ _CLUSTER_CHANGES = {
     f"{_POOL}.unhealthyRange": OnChange("none", _BY_MANAGER),
     f"{_POOL}.rollingUpdate": OnChange("none", _BY_MANAGER),
     "spec.rkeConfig.provisionGeneration": OnChange("none", _ORDER),
-    "spec.rkeConfig.rotateCertificates": OnChange("none", _ORDER),
-    "spec.rkeConfig.rotateEncryptionKeys": OnChange("none", _ORDER),
+    "spec.rkeConfig.rotateCertificates": OnChange("service restart", _RESTARTS),
+    "spec.rkeConfig.rotateEncryptionKeys": OnChange("service restart", _RESTARTS, "servers"),
 }
 
 CLUSTER_FIELDS = FieldTable(

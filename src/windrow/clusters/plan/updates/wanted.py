@@ -87,10 +87,10 @@ def _want_vm_restart(change: MachineChange, machine: MachineState, state: Cluste
 def _list_live(state: ClusterState) -> Iterator[WantedUpdate]:
     """API servers whose files are not those of the present configuration, though nothing of it needs a restart: what they apply
     to the cluster by themselves, as they would again when they restart."""
-    pending = pending_changes(state)
+    turns = {one.machine for one in pending_changes(state).turns}
     for machine in state.active:
         record = machine.record
-        if not (record.is_control_plane and record.was_ready) or pending.find(machine.name) is not None:
+        if not (record.is_control_plane and record.was_ready) or machine.name in turns:
             continue
         is_running = record.version == state.recorded.version
         wanted = (state.config_hashes if is_running else state.wanted_hashes).get(machine.pool, "")
