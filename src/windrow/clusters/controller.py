@@ -28,6 +28,7 @@ from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
+from windrow.clusters.execute.maintenance_actions import MaintenanceActions
 from windrow.clusters.execute.operations import OperationActions
 from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.observer import Observer, clusters_using_config
@@ -45,6 +46,7 @@ from windrow.clusters.sources.credentials import CredentialProber, SecretUsers
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
 from windrow.clusters.sources.harvester_objects import AccountObject, HarvesterObjects, Owned
 from windrow.clusters.sources.harvesters import HarvesterClients
+from windrow.clusters.sources.hosts import HarvesterHosts
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerIdentity, ManagerLeases
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
@@ -161,6 +163,9 @@ class ClusterController:
         self._objects = HarvesterObjects(
             self._harvesters, clock, rng, self._on_harvester_object, self._enqueue_users
         )
+        self._hosts = HarvesterHosts(
+            self._harvesters, clock, self._enqueue_users, self._prober.ask_versions_again
+        )
         self._leases = ManagerLeases(self._harvesters, identity, clock, rng, self._enqueue_users)
         self._secret_users = SecretUsers()
         self._addresses = AddressBook(new_informer(IP_ADDRESS, read_ip_address))
@@ -197,6 +202,7 @@ class ClusterController:
             self._addresses,
             self._scopes,
             self._snapshots,
+            self._hosts,
         )
         self._executor = Executor(
             self._context,
@@ -207,6 +213,7 @@ class ClusterController:
             UpdateActions(self._context, guests, machines),
             self._observer.read_lease,
             OperationActions(self._context, self._harvesters, guests, connect, self._snapshots),
+            MaintenanceActions(self._context, guests),
         )
         self._spacing: Spacing[ObjectRef] = Spacing(clock)
         self.controller: Controller[ObjectRef] = Controller(
@@ -319,6 +326,7 @@ class ClusterController:
                 self._prober.probe_again(f"{secret.namespace}:{secret.name}")
                 self._objects.restart(f"{secret.namespace}:{secret.name}")
                 self._leases.restart(f"{secret.namespace}:{secret.name}")
+                self._hosts.restart(f"{secret.namespace}:{secret.name}")
             self._enqueue_users(f"{secret.namespace}:{secret.name}", secret.cluster_uid)
             if after is not None:
                 self._protection.on_object(SECRET.ref(after.name, after.namespace), after.finalizers)
@@ -427,6 +435,7 @@ class ClusterController:
                 self._leases.close(key)
                 self._scopes.forget(key)
                 self._prober.watch(self._group, key, ())
+                self._hosts.watch(self._group, key, ())
             self._awaiting_address.discard(key)
             self._spacing.forget(key)
             return SETTLED
@@ -445,6 +454,7 @@ class ClusterController:
                 self._group, key, self._observer.addresses.list_ip_pool_credentials(state.cluster)
             )
             self._leases.open(self._group, key, state.places)
+            self._hosts.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
         connection = self._connect_guest(key, state)
         self._spacing.on_reconciled(key, len(state.machines))
         plan = plan_cluster(state)

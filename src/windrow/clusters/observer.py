@@ -65,7 +65,7 @@ from windrow.clusters.orphans import (
     with_configured_addresses,
     without_claims_of,
 )
-from windrow.clusters.plan import endpoint_balancers
+from windrow.clusters.plan import endpoint_balancers, hosts
 from windrow.clusters.plan.volumes.fencing import is_shutdown_suspected
 from windrow.clusters.plan.volumes.reclaim import must_ask
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
@@ -80,6 +80,7 @@ from windrow.clusters.sources.harvester_objects import (
 )
 from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.clusters.sources.harvesters import HarvesterClients, VmLocation
+from windrow.clusters.sources.hosts import UNKNOWN, HarvesterHosts, ObservedHosts, host_of
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.sources.manager_leases import ManagerLeases
 from windrow.clusters.sources.volumes.guest_volumes import Guest
@@ -134,6 +135,7 @@ class Observer:
         addresses: AddressBook,
         scopes: AddressScopes,
         snapshots: MutationCache[ETCDSnapshot],
+        hosts: HarvesterHosts,
     ) -> None:
         self._context, self._configs, self._infrastructure = context, configs, infrastructure
         self._harvesters, self._guests, self._prober, self._objects = harvesters, guests, prober, objects
@@ -144,6 +146,7 @@ class Observer:
         self._leases = leases
         self._claims = addresses
         self._snapshots = snapshots
+        self._hosts = hosts
         self.addresses = AddressObserver(prober, objects, addresses, scopes, self.list_allowed_credentials)
 
     async def observe(self, key: ObjectRef) -> ClusterState | None:
@@ -169,6 +172,7 @@ class Observer:
             option_rules=self._context.option_rules,
             snapshots=self._list_snapshots(cluster),
             s3_digest=find_s3_digest(cluster, self._context.secrets.get),
+            hosts_hidden=self._find_hidden_hosts(cluster),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
         state = replace(state, places=self._list_places(state))
@@ -232,18 +236,22 @@ class Observer:
             if record.namespace == cluster.namespace
         ]
         records.sort(key=lambda record: (record.created, record.name))
-        return tuple(self._machine(record, cluster.families[0]) for record in records)
+        seen = {one: self._hosts.find(one) for one in self.list_allowed_credentials(cluster)}
+        return tuple(self._machine(record, cluster.families[0], seen) for record in records)
 
-    def _machine(self, record: Machine, family: int) -> MachineState:
+    def _machine(self, record: Machine, family: int, seen: Mapping[str, ObservedHosts]) -> MachineState:
         statuses = self._infrastructure.statuses()
         vm: MachineStatus | None = statuses.get(record.uid)
         if vm is not None and not statuses.is_watching:
             vm = MachineStatus(
                 record.uid, record.name, "unknown", because="Harvester cannot be watched right now"
             )
+        reading, observed = self._context.with_unwritten_status(record), seen.get(record.credential, UNKNOWN)
         return MachineState(
-            self._context.with_unwritten_status(record),
+            reading,
             vm,
+            maintenance=observed.maintenance.get(host_of(reading, vm)),
+            are_hosts_known=observed.is_current,
             deletion_requested=self._context.by_wall_clock(
                 self._context.process_state.deletion_requested.get(record.uid)
             ),
@@ -555,7 +563,7 @@ class Observer:
             for machine in state.deleting
             if (state.cluster.deletion_timestamp is None and state.is_drainable(machine))
         ]
-        draining += list_drained_for_update(state)
+        draining += [*list_drained_for_update(state), *hosts.list_drained(state)]
         if connection is None or not draining:
             return state
         pods = await asyncio.gather(
@@ -670,6 +678,10 @@ class Observer:
             *refused,
             *filter(None, (prober.find_problem(credential, state.harvester_uid) for credential in probed)),
         )
+
+    def _find_hidden_hosts(self, cluster: Cluster) -> str:
+        hidden = (self._hosts.find(one).hidden for one in self.list_allowed_credentials(cluster))
+        return next(filter(None, hidden), "")
 
     def list_allowed_credentials(self, cluster: Cluster) -> list[str]:
         """Its credentials for a Harvester that its namespace may use."""

@@ -22,6 +22,7 @@ from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.clusters.updates.observed import ObservedJob
+from windrow.harvester.maintenance import HostMaintenance
 from windrow.harvester.names import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
 from windrow.harvester.shutdown import Shutdown
@@ -288,6 +289,9 @@ class MachineState:
     update_job: ObservedJob | None = None
     outdated_static_pods: tuple[str, ...] | None = None  # None: unknown
     former_jobs: tuple[ObservedJob, ...] | None = ()  # of former turns; None: unknown
+    # That of the host on Harvester which its VM is on, or was on before it was shut down; and whether hosts are known now.
+    maintenance: HostMaintenance | None = None
+    are_hosts_known: bool = False
 
     @property
     def name(self) -> str:
@@ -426,6 +430,7 @@ class ClusterState:
     snapshots: tuple[ETCDSnapshot, ...] = ()  # that are recorded
     s3_digest: str = ""  # of what the guest is to know of S3, keys included; "" where it is to know nothing
     snapshot_files: tuple[SnapshotFile, ...] | None = None  # that the guest lists; None: unknown
+    hosts_hidden: str = ""  # why its credentials may not see hosts and upgrades of Harvester
     # What was concluded from this state, see `once_per_state`; a state that is made of it by `replace` begins anew.
     _concluded: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -15,6 +15,7 @@ from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.change.describe import is_up_to_date, list_sentences, render_pending
 from windrow.clusters.change.pending import pending_changes
 from windrow.clusters.change.revisions import list_revisions
+from windrow.clusters.maintenance import hosts_condition, with_host_available
 from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
@@ -165,7 +166,7 @@ def _machine_conditions(
         made = set_condition(made, _macvlan_condition(machine.node), state.now)
     elif machine.node is not None:  # its label says nothing, or is gone
         made = [raw for raw in made if raw.get("type") != names.MACVLAN_AVAILABLE]
-    return with_updating(made, machine, wait, state)
+    return with_updating(with_host_available(made, machine, state), machine, wait, state)
 
 
 def _macvlan_condition(node: Node) -> Condition:
@@ -437,6 +438,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             _endpoint_condition(state),
             _versions_condition(state),
             rolling_out_condition(state, plan.waits),
+            hosts_condition(state),
         ),
     )
     pending = _up_to_date_condition(state)

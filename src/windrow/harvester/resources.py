@@ -34,3 +34,6 @@ REMOTE_RESTORE = ApiResource("harvesterhci.io", "v1beta1", "VolumeRemoteRestore"
 
 # Served from Harvester 1.4 on, in harvester-system: a volume that several machines mount over the network.
 NETWORK_FILESYSTEM = ApiResource("harvesterhci.io", "v1beta1", "NetworkFilesystem", "networkfilesystems")
+
+# Harvester's own upgrades, in harvester-system.
+UPGRADE = ApiResource("harvesterhci.io", "v1beta1", "Upgrade", "upgrades")

@@ -150,6 +150,8 @@ class MachineStatus:
     because: str = ""  # the infrastructure's own message about the state, or why it is unknown
     is_complete: bool = True  # False while a resource that it needs to start is not created yet
     since: datetime | None = None  # since when presence and state have been the same
+    is_migratable: bool | None = None  # None: it does not run, or Harvester does not say
+    maintenance_strategy: str = ""  # what its label says of maintenance mode of its host
 
 
 class InvalidVmStatus(ValueError):
@@ -177,6 +179,8 @@ def read_vm_status(vm: Vm, vmi: Vmi | None, host: Host | None = None) -> Machine
         zone=vmi.zone or (host.zone if host is not None else ""),
         region=vmi.region or (host.region if host is not None else ""),
         because=state.because,
+        is_migratable=vmi.is_migratable,
+        maintenance_strategy=vmi.maintenance_strategy,
     )
 
 
@@ -195,6 +199,8 @@ def dump_vm_status(status: MachineStatus) -> bytes:
             "region": status.region,
             "because": status.because,
             "complete": status.is_complete,
+            "migratable": status.is_migratable,
+            "maintenanceStrategy": status.maintenance_strategy,
         }
     )
 
@@ -228,6 +234,8 @@ def load_vm_status(raw: bytes, machine_uid: str, name: str) -> MachineStatus:
         region=_text(fields, "region"),
         because=_text(fields, "because"),
         is_complete=fields.get("complete") is not False,
+        is_migratable=_bool(fields, "migratable"),
+        maintenance_strategy=_text(fields, "maintenanceStrategy"),
     )
 
 

@@ -8,10 +8,11 @@ from itertools import islice
 from typing import Any
 
 from windrow.core.formats.cidr import usable_address
+from windrow.harvester.maintenance import MAINTAIN_STRATEGY
 from windrow.harvester.names import REGION, ZONE
 from windrow.harvester.resources import VMI
 from windrow.kubernetes.conditions import find_condition, is_true
-from windrow.kubernetes.objects import annotations_of, is_deleting, nested, uid_of
+from windrow.kubernetes.objects import annotations_of, is_deleting, labels_of, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
 # Of one VM, with repetitions. A node that announces the addresses of all services of its cluster has some hundreds.
@@ -36,6 +37,8 @@ class Vmi:
     region: str
     addresses: tuple[str, ...]
     pending_reason: str
+    is_migratable: bool | None = None  # None: KubeVirt has not said so yet
+    maintenance_strategy: str = ""
 
 
 def read_vmi(raw: Mapping[str, Any]) -> Vmi:
@@ -58,7 +61,14 @@ def read_vmi(raw: Mapping[str, Any]) -> Vmi:
         region=annotations.get(REGION, ""),
         addresses=usable_addresses(raw),
         pending_reason=_pending_reason(conditions),
+        is_migratable=_read_migratable(conditions),
+        maintenance_strategy=labels_of(raw).get(MAINTAIN_STRATEGY, ""),
     )
+
+
+def _read_migratable(conditions: Any) -> bool | None:
+    found = find_condition(conditions, "LiveMigratable")
+    return {"True": True, "False": False}.get(found.status) if found is not None else None
 
 
 def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:

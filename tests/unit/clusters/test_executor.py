@@ -165,6 +165,7 @@ def on_a_site(
             update_actions=unused,
             read_lease=lambda state: HELD if leases is None else next(leases),
             operations=unused,
+            maintenance_actions=unused,
         )
         await story(Site(executor, machines, api, context))
 

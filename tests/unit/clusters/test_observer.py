@@ -22,6 +22,7 @@ from windrow.clusters.context import ProcessState, ReconcileContext
 from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers, read_balancer
 from windrow.clusters.observer import Observer, credentials_of, find_twin
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
+from windrow.clusters.sources.hosts import UNKNOWN
 from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node, Place, Pod
 from windrow.core.stamps import ObservedStamps
 from windrow.harvester.cloud_init_secret import build_secret
@@ -232,6 +233,7 @@ def observe(
         ),
         "scopes": SimpleNamespace(forget=lambda cluster: None),
         "snapshots": SimpleNamespace(by_index=lambda uid: iter(())),
+        "hosts": SimpleNamespace(find=lambda credential: UNKNOWN),
     }
     observer = Observer(context, **parts)
     if earlier is not None:

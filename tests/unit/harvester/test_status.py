@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,6 +93,8 @@ TRUTH = st.none() | st.booleans()
         region=TEXT,
         because=TEXT,
         is_complete=st.booleans(),
+        is_migratable=TRUTH,
+        maintenance_strategy=TEXT,
     )
 )
 def test_a_status_survives_its_json_form(status: MachineStatus) -> None:
@@ -122,3 +125,24 @@ def test_what_another_release_leaves_out_is_not_known_and_what_it_adds_is_passed
 def test_what_makes_no_sense_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidVmStatus):
         load_vm_status(raw, "m-1", "c1-w-x")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("True", True), ("False", False), ("Unknown", None), (None, None)]
+)
+def test_whether_a_vm_can_migrate_is_what_kubevirt_says(status: str | None, expected: bool | None) -> None:
+    vmi = a_vmi()
+    raw = {
+        "metadata": {
+            "name": "m",
+            "namespace": "d",
+            "labels": {"harvesterhci.io/maintain-mode-strategy": "Shutdown"},
+        },
+        "status": {"conditions": [] if status is None else [{"type": "LiveMigratable", "status": status}]},
+    }
+
+    read = read_vmi(raw)
+    found = read_vm_status(a_vm(), replace(vmi, is_migratable=read.is_migratable))
+
+    assert (read.is_migratable, read.maintenance_strategy) == (expected, "Shutdown")
+    assert found.is_migratable is expected

@@ -13,6 +13,7 @@ from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DEFAULT_VM_NAMESPACE, Cluster, Pool, machine_labels
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.maintenance import RecordedMaintenance, read_maintenance
 from windrow.clusters.api.updates.turn import MachineUpdate, read_machine_update
 from windrow.core.clock import parse_time
 from windrow.core.rng import Rng
@@ -130,6 +131,11 @@ class Machine(HasRoles):
     def update(self) -> MachineUpdate | None:
         """The change that is being carried out on it, or has failed on it; None while it has no turn."""
         return read_machine_update(self.status)
+
+    @property
+    def maintenance(self) -> RecordedMaintenance | None:
+        """That of its host on Harvester; None while there is none, and it is well after the last."""
+        return read_maintenance(self.status)
 
     @property
     def restarted(self) -> str:

@@ -20,6 +20,7 @@ from windrow.clusters.execute.address_actions import AddressActions
 from windrow.clusters.execute.cluster_actions import ClusterActions
 from windrow.clusters.execute.endpoint_actions import EndpointActions
 from windrow.clusters.execute.machine_actions import MachineActions
+from windrow.clusters.execute.maintenance_actions import MaintenanceActions
 from windrow.clusters.execute.operations import OperationActions
 from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.plan import actions as do
@@ -61,6 +62,7 @@ class Executor:
         update_actions: UpdateActions,
         read_lease: Callable[[ClusterState], ManagerLease],
         operations: OperationActions,
+        maintenance_actions: MaintenanceActions,
     ) -> None:
         """`read_lease` is asked before each action: one may take long, and the process may be stopped meanwhile."""
         self._read_lease = read_lease
@@ -70,6 +72,7 @@ class Executor:
         self._on_endpoint = endpoint_actions
         self._operations = operations
         self._on_update = update_actions
+        self._on_maintenance = maintenance_actions
         self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
 
     async def execute(self, plan: Plan, state: ClusterState) -> dict[str, ActionFailure]:
@@ -218,6 +221,8 @@ class Executor:
                 await self._operations.execute(action, state)
             case do.RecordVersion():
                 await self._on_update.record_version(action, state)
+            case do.RecordMaintenance() | do.RecordHostBack() | do.EndMaintenance():
+                await self._on_maintenance.execute(action, state)
             case do.BeginUpdate():
                 await self._on_update.begin_update(action, state)
             case do.MarkNode():

@@ -17,6 +17,7 @@ from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.endpoint import EndpointBalancer, Purpose
 from windrow.clusters.api.guest_volumes import GuestVolumes
+from windrow.clusters.api.maintenance import RecordedMaintenance
 from windrow.clusters.api.updates.turn import MachineUpdate
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, OrphanVm
@@ -493,6 +494,41 @@ class OperationAction(_Action, reason="Operation"):
     """A step of what a user asks for once, such as a snapshot; each of them is in `operations/actions.py`."""
 
 
+# -- hosts of Harvester in maintenance -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecordMaintenance(
+    _MachineAction,
+    reason="HostMaintenance",
+    done="Holding repair of Machine {action.machine}",
+    on_cluster=True,
+):
+    """Record that the host of the machine is in maintenance, before anything is done for that."""
+
+    maintenance: RecordedMaintenance
+
+
+@dataclass(frozen=True)
+class RecordHostBack(_MachineAction, reason="RecordHostBack"):
+    """Record when the host of the machine was found to be back."""
+
+    maintenance: RecordedMaintenance
+
+
+@dataclass(frozen=True)
+class EndMaintenance(
+    _MachineAction,
+    reason="HostMaintenanceOver",
+    done="Machine {action.machine} is over the maintenance of its host",
+    on_cluster=True,
+):
+    """Uncordon the Node where it was cordoned for that, and forget the maintenance."""
+
+    node: str
+    uncordons: bool
+
+
 # -- changes in place ------------------------------------------------------------------------------------------------
 
 
@@ -641,6 +677,7 @@ ClusterAction = (
     | RemoveFinalizer
     | RecordVersion
 )
+MaintenanceAction = RecordMaintenance | RecordHostBack | EndMaintenance
 UpdateAction = (
     BeginUpdate
     | MarkNode
@@ -671,6 +708,7 @@ MachineAction = (
     | DeleteNode
     | DeleteNodePassword
     | RemoveMachineFinalizer
+    | MaintenanceAction
     | UpdateAction
 )
 Action = ClusterAction | MachineAction | OperationAction

@@ -25,6 +25,7 @@ from windrow.clusters.api.names import HOST_READY, JOIN_SERVER_EXISTS, REMEDIATI
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.plan.addresses import describe_shortage
 from windrow.clusters.plan.endpoint import find_stable_join_url, has_lost_join_server
+from windrow.clusters.plan.hosts import find_hold
 from windrow.clusters.state import (
     INITIALIZING,
     STALLED,
@@ -86,6 +87,7 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
     else:
         rule = find_rule(_node_readiness(machine, state), _vm_condition(machine), _host_condition(machine))
         found = rule.diagnose(machine, pool, state)
+        found = _with_hold(found, machine, state)
         if machine.record.replace_now and found.health != "unhealthy" and _may_be_replaced(machine, state):
             because = f"annotation {REPLACE_NOW} asks for a replacement"
             found = replace(
@@ -100,6 +102,20 @@ def diagnose(machine: MachineState, state: ClusterState) -> Diagnosis:
                 until=None,
             )
     return found
+
+
+def _with_hold(found: Diagnosis, machine: MachineState, state: ClusterState) -> Diagnosis:
+    """A machine whose host on Harvester is in maintenance is left alone for a while."""
+    if found.health == "healthy":
+        return found
+    hold = find_hold(machine, found.health, state)
+    if hold is None:
+        return found
+    what = f"{found.waiting_for}; {hold.because}"
+    if found.health == "waiting":
+        return replace(found, waiting_for=what)
+    then = "its VM is started once the host is back" if found.health == "stopped" else "remediation resumes"
+    return replace(found, health="waiting", waiting_for=what, next=then, until=hold.until)
 
 
 def _may_be_replaced(machine: MachineState, state: ClusterState) -> bool:

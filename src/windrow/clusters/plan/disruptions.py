@@ -15,6 +15,7 @@ from windrow.clusters.api.cluster import STARTUP_TIMEOUT, UNHEALTHY_TIMEOUT, Poo
 from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import BeginUpdate, Disruption, HeldDisruption
 from windrow.clusters.plan.diagnosis import joinable_since, loss_hint
+from windrow.clusters.plan.hosts import why_not_disrupted
 from windrow.clusters.plan.unrecorded import may_have_unrecorded_etcd_member
 from windrow.clusters.plan.updates.gates import why_not_begin, why_not_removed
 from windrow.clusters.state import ClusterState, MachineState, once_per_state, unreachable_reason
@@ -97,6 +98,13 @@ def _during_update(
     """What is wrong with a machine in its turn is not a reason to replace it, unless a user asks for that. That another one has its
     turn keeps it all the same."""
     return why_not_removed(machine, state)
+
+
+def _host_maintenance(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Admitted
+) -> str:
+    """A machine that is replaced for a change only waits for its host."""
+    return why_not_disrupted(machine) if disruption.kind == "roll" else ""
 
 
 def _last_etcd_member(
@@ -421,4 +429,10 @@ _ETCD_GATES: tuple[Gate, ...] = (
     _one_etcd_member_at_a_time,
     _majority_of_pools,
 )
-_GATES: tuple[Gate, ...] = (_during_update, _quorum, _one_control_plane_at_a_time, _breaker)
+_GATES: tuple[Gate, ...] = (
+    _during_update,
+    _host_maintenance,
+    _quorum,
+    _one_control_plane_at_a_time,
+    _breaker,
+)

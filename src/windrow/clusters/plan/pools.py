@@ -30,6 +30,7 @@ from windrow.clusters.plan.endpoint import (
     find_join_server_of_adopted,
     list_joined_through,
 )
+from windrow.clusters.plan.hosts import find_hold
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.plan.updates.gates import has_turn
@@ -190,6 +191,8 @@ def plan_remediation(state: ClusterState, diagnoses: Diagnoses) -> PartialPlan:
                 continue
         # For the last member it is proposed although it is never admitted, so that the status says what will not
         # happen; of a machine whose VM is unknown there is nothing to say but that.
+        if find_hold(machine, "waiting", state) is not None:
+            continue
         if machine.presence != "unknown" and is_last_etcd_member(machine, state):
             because = diagnosis.because or diagnosis.waiting_for
             partial.propose("replace", DeleteMachine(because, machine.name))

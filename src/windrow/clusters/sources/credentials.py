@@ -142,6 +142,12 @@ class CredentialProber:
             self._versions[credential] = AskedVersions(self._clock.monotonic())
             self.probe_again(credential)
 
+    def ask_versions_again(self, credential: str) -> None:
+        """Its Harvester has another release than it said, if it was asked at all."""
+        if (asked := self._versions.get(credential)) is not None:
+            self._versions[credential] = replace(asked, due=self._clock.monotonic())
+            self.probe_again(credential)
+
     def find_versions(self, credential: str) -> HarvesterVersions | None:
         """What its Harvester said about versions when it was last asked; None where it was not."""
         asked = self._versions.get(credential)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from windrow.clusters.api.updates.turn import LIVE
 from windrow.clusters.change.pending import find_tier
 from windrow.clusters.change.rollout import why_canary_holds
+from windrow.clusters.plan.hosts import is_shutting_down, why_not_disrupted
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 
@@ -34,6 +35,8 @@ def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[st
         return f"{machine.vm_ref} is not running"
     if machine.is_etcd and not state.is_healthy_etcd_member(machine):
         return f"its etcd member on Node {machine.node_name} does not vote"
+    if maintenance := why_not_disrupted(machine):
+        return maintenance
     if (canary := why_canary_holds(state)) or (state.cluster.canary and begun):
         return canary or "one machine at a time while there is a canary"
     in_turn = {one.name for one in state.active if has_turn(one)} | set(begun)
@@ -49,6 +52,8 @@ def why_not_go_on(machine: MachineState, state: ClusterState) -> str:
     not over count where they restart already; of those that do not, the first by name goes on first."""
     if state.guest.interruption:
         return f"the guest API to be watched again ({state.guest.interruption})"
+    if machine.maintenance is not None:
+        return f"its host to be back ({machine.maintenance})"
     in_turn = {
         one.name
         for one in state.active
@@ -110,6 +115,8 @@ def _why_no_server(machine: MachineState, state: ClusterState, in_turn: set[str]
             return f"etcd member {other.name} is not healthy"
         if not other.is_ready or other.is_going_down:
             return f"server {other.name} is not Ready"
+        if is_shutting_down(other):
+            return f"server {other.name} is about to be shut down ({other.record.maintenance})"
     return ""
 
 

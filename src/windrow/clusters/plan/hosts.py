@@ -1,0 +1,224 @@
+"""Hosts of Harvester in maintenance, and the machines on them: what becomes of a VM there, and what is done about it.
+
+Harvester decides when a host is emptied, and waits for no guest. What the manager can do:
+
+    VM migrates       nothing; it is away for a moment, and repair is held meanwhile
+    VM is shut down   its Node is cordoned and drained at once, in the time that Harvester gives, as PodDisruptionBudgets allow;
+                      the VM is started when the host is back, not before
+    host is back      a VM that is off is started as any other that is stopped; the Node is uncordoned where it was cordoned here
+
+A VM is shut down where KubeVirt says that it cannot be migrated, where its label asks for that in maintenance mode, or where no
+other host takes VMs. It is not started on another host at once, though it could be: hosts are upgraded one after the other, and it
+would be shut down again with the next; and two etcd members, which were spread over hosts, would be on one then.
+
+Who turned a VM off cannot be told from the VM: Harvester and a person do the same to it. So one that is found off on such a
+host is taken to have been shut down for it, and is started afterwards as every stopped VM is. Who wants a VM to stay off pauses its
+pool or turns remediation off; that holds here, too.
+
+Whatever is held is held for HOST_TIMEOUT at most, from when the maintenance was recorded, and never for a machine whose VM is
+deleted, nor for one that a user wants to be replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from windrow.clusters.api.cluster import UNHEALTHY_TIMEOUT
+from windrow.clusters.api.maintenance import RecordedMaintenance
+from windrow.clusters.plan.actions import (
+    CordonNode,
+    EndMaintenance,
+    EvictPods,
+    PartialPlan,
+    RecordHostBack,
+    RecordMaintenance,
+)
+from windrow.clusters.state import ClusterState, MachineState
+from windrow.harvester.maintenance import HostMaintenance, why_shut_down
+
+# A host takes an hour at most, with its restart; one that is repaired takes days.
+HOST_TIMEOUT = timedelta(hours=2)
+# Evictions that a PodDisruptionBudget has refused are asked for again.
+RECHECK = timedelta(seconds=5)
+
+
+# -- what is held --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a machine is not repaired now, what it waits for, and until when at most."""
+
+    because: str
+    until: datetime
+
+
+def find_hold(
+    machine: MachineState, health: Literal["stopped", "unhealthy", "waiting"], state: ClusterState
+) -> Hold | None:
+    """Why a machine that is not well is left alone; None where it is not."""
+    live, record = machine.maintenance, machine.record.maintenance
+    if machine.presence == "missing" or machine.record.replace_now:
+        return None
+    since = record.since if record is not None and record.since is not None else state.now
+    if live is not None or (record is not None and record.ended is None and not machine.are_hosts_known):
+        until = since + HOST_TIMEOUT
+        # What could have migrated, and is off all the same, runs elsewhere as soon as it is started.
+        starts = health == "stopped" and record is not None and not record.shutdown
+        because = str(live or record)
+        return None if starts or state.now >= until else Hold(because, until)
+    if record is None or health == "stopped":
+        return None
+    pool = state.cluster.find_pool(machine.pool)
+    until = (record.ended or state.now) + (pool.unhealthy_timeout if pool else UNHEALTHY_TIMEOUT)
+    host = f"host {record.host} was in maintenance until just now ({record.because})"
+    return None if state.now >= until else Hold(host, until)
+
+
+def why_not_disrupted(machine: MachineState) -> str:
+    """Why no turn of the machine begins, and it is not replaced for a change; "" where it may be."""
+    record = machine.record.maintenance
+    if machine.maintenance is not None:
+        return str(machine.maintenance)
+    if record is None:
+        return ""
+    return str(record) if record.ended is None else f"host {record.host} was in maintenance until just now"
+
+
+def is_shutting_down(machine: MachineState) -> bool:
+    """Whether its VM runs, and is going to be shut down for its host."""
+    record = machine.record.maintenance
+    return record is not None and record.ended is None and bool(record.shutdown)
+
+
+# -- what is done --------------------------------------------------------------------------------------------------
+
+
+def plan(state: ClusterState, *, disabled: frozenset[str] = frozenset()) -> PartialPlan:
+    """What is done for each machine whose host is in maintenance, or was. For the machines `disabled` nothing is begun."""
+    partial = PartialPlan()
+    for machine in state.active:
+        if not machine.record.was_created:
+            continue
+        if machine.maintenance is not None:
+            if machine.name not in disabled and machine.presence == "present":
+                _prepare(machine, machine.maintenance, state, partial)
+        elif machine.record.maintenance is not None and machine.are_hosts_known:
+            _release(machine, machine.record.maintenance, state, partial)
+    return partial
+
+
+def list_drained(state: ClusterState) -> list[MachineState]:
+    """The machines whose pods are evicted before their VM is shut down."""
+    if state.cluster.deletion_timestamp is not None:
+        return []
+    return [
+        machine
+        for machine in state.active
+        if is_shutting_down(machine) and machine.maintenance is not None and _may_drain(machine, state)
+    ]
+
+
+def _prepare(machine: MachineState, live: HostMaintenance, state: ClusterState, partial: PartialPlan) -> None:
+    before, node = machine.record.maintenance, machine.node
+    wanted = _record_of(machine, live, state)
+    if before != wanted:
+        partial.actions.append(RecordMaintenance(_describe(machine, wanted, state), machine.name, wanted))
+        return
+    if node is None or not (wanted.shutdown and _may_drain(machine, state)):
+        return
+    if wanted.cordoned and not node.unschedulable:
+        partial.actions.append(CordonNode(f"{wanted}, and {wanted.shutdown}", machine.name, node.name))
+        return
+    if not machine.pods:
+        return
+    to_evict = tuple((pod.namespace, pod.name) for pod in machine.pods if not pod.is_deleting)
+    if to_evict:
+        partial.actions.append(EvictPods(str(wanted), machine.name, to_evict))
+    named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in machine.pods[:3])
+    more = f" and {len(machine.pods) - 3} more" if len(machine.pods) > 3 else ""
+    partial.wait(
+        f"{len(machine.pods)} pods to be evicted from Node {node.name} ({named}{more}); {wanted}",
+        f"Harvester shuts {machine.vm_ref} down when it comes to it",
+        machine.name,
+        state.now + RECHECK,
+    )
+
+
+def _record_of(machine: MachineState, live: HostMaintenance, state: ClusterState) -> RecordedMaintenance:
+    """What is to be recorded: once that the VM is shut down, it stays so, since a VM that is off has no more to say of that."""
+    before, vm, node = machine.record.maintenance, machine.vm, machine.node
+    is_same = before is not None and before.host == live.host and before.ended is None
+    shutdown = before.shutdown if before is not None and is_same else ""
+    if vm is not None and vm.host and not machine.is_going_down and not shutdown:
+        shutdown = why_shut_down(live, vm.is_migratable, vm.maintenance_strategy)
+    elif not is_same and machine.is_going_down:
+        shutdown = "it is off"
+    cordons = bool(shutdown) and _may_drain(machine, state) and node is not None and not node.unschedulable
+    return RecordedMaintenance(
+        host=live.host,
+        because=live.because,
+        since=before.since if before is not None and is_same else state.now.replace(microsecond=0),
+        shutdown=shutdown,
+        cordoned=(before is not None and before.cordoned) or cordons,
+    )
+
+
+def _describe(machine: MachineState, wanted: RecordedMaintenance, state: ClusterState) -> str:
+    if machine.is_going_down:
+        return f"{wanted}; {machine.vm_ref} is {machine.vm.state if machine.vm else 'off'}, and started once the host is back"
+    if not wanted.shutdown:
+        return f"{wanted}; {machine.vm_ref} migrates"
+    drains = ", and its Node is drained" if wanted.cordoned else ""
+    sentence = f"{wanted}; {machine.vm_ref} is shut down with it, since {wanted.shutdown}{drains}"
+    return f"{sentence}{_quorum_note(machine, state)}"
+
+
+def _quorum_note(machine: MachineState, state: ClusterState) -> str:
+    """Harvester asks no guest whether its etcd can do without a member."""
+    if not state.is_etcd_member(machine):
+        return ""
+    members = state.etcd_members
+    others = [one for one in members if one.name != machine.name and state.is_healthy_etcd_member(one)]
+    running = [one for one in others if not is_shutting_down(one)]
+    if 2 * len(running) > len(members):
+        return ""
+    return f"; etcd keeps {len(running)} of {len(members)} members, which is no quorum, until it runs again"
+
+
+def _may_drain(machine: MachineState, state: ClusterState) -> bool:
+    """Whether its pods can go: it runs and is Ready, its Node is not in the hands of a turn, and another Node that stays can take
+    them. A lone Node is not even cordoned."""
+    if not (state.guest.is_reachable and machine.is_ready) or machine.is_going_down:
+        return False
+    if machine.record.update is not None:
+        return False
+    return any(
+        one.is_ready
+        and one.node is not None
+        and not one.node.unschedulable
+        and not is_shutting_down(one)
+        and not one.is_going_down
+        for one in state.active
+        if one.name != machine.name
+    )
+
+
+def _release(
+    machine: MachineState, record: RecordedMaintenance, state: ClusterState, partial: PartialPlan
+) -> None:
+    """The host is back, or the VM is on another one. It is over once the machine is well."""
+    vm = machine.vm
+    is_well = state.guest.is_reachable and machine.is_ready and not machine.is_going_down
+    if is_well and vm is not None and vm.presence == "present" and vm.state == "running":
+        why = (
+            f"host {record.host} is back"
+            if vm.host == record.host
+            else f"it runs on host {vm.host or 'unknown'}"
+        )
+        partial.actions.append(EndMaintenance(why, machine.name, machine.node_name, record.cordoned))
+    elif record.ended is None:
+        ended = replace(record, ended=state.now.replace(microsecond=0))
+        partial.actions.append(RecordHostBack(f"host {record.host} is back", machine.name, ended))
