@@ -9,7 +9,7 @@ from tests.stories.cluster_rig import SERVERS, Transcript, a_pool, machines_of
 from tests.stories.test_cluster_life import Story, a_story
 from tests.stories.test_updates import check_story
 
-from windrow.harvester.maintenance import UPGRADE_NAMESPACE
+from windrow.harvester.hosts.maintenance import UPGRADE_NAMESPACE
 from windrow.harvester.resources import UPGRADE, VM, VMI
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import name_of, nested, new_object

@@ -65,7 +65,8 @@ from windrow.clusters.orphans import (
     with_configured_addresses,
     without_claims_of,
 )
-from windrow.clusters.plan import endpoint_balancers, hosts
+from windrow.clusters.plan import endpoint_balancers
+from windrow.clusters.plan.hosts import maintenance
 from windrow.clusters.plan.volumes.fencing import is_shutdown_suspected
 from windrow.clusters.plan.volumes.reclaim import must_ask
 from windrow.clusters.sources.address_scopes import AddressScopes, digest_of, select_claims
@@ -563,7 +564,7 @@ class Observer:
             for machine in state.deleting
             if (state.cluster.deletion_timestamp is None and state.is_drainable(machine))
         ]
-        draining += [*list_drained_for_update(state), *hosts.list_drained(state)]
+        draining += [*list_drained_for_update(state), *maintenance.list_drained(state)]
         if connection is None or not draining:
             return state
         pods = await asyncio.gather(

@@ -22,7 +22,7 @@ from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.clusters.updates.observed import ObservedJob
-from windrow.harvester.maintenance import HostMaintenance
+from windrow.harvester.hosts.maintenance import HostMaintenance
 from windrow.harvester.names import MacvlanState, read_macvlan
 from windrow.harvester.problems import join_hint
 from windrow.harvester.shutdown import Shutdown

@@ -15,7 +15,6 @@ from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.change.describe import is_up_to_date, list_sentences, render_pending
 from windrow.clusters.change.pending import pending_changes
 from windrow.clusters.change.revisions import list_revisions
-from windrow.clusters.maintenance import hosts_condition, with_host_available
 from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
@@ -45,6 +44,7 @@ from windrow.clusters.state import (
     Node,
     unreachable_reason,
 )
+from windrow.clusters.updates.host_conditions import hosts_condition, with_host_available
 from windrow.clusters.updates.status import (
     ROLLING_OUT,
     UPDATING,

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from windrow.core.formats.cidr import usable_address
-from windrow.harvester.maintenance import MAINTAIN_STRATEGY
+from windrow.harvester.hosts.maintenance import MAINTAIN_STRATEGY
 from windrow.harvester.names import REGION, ZONE
 from windrow.harvester.resources import VMI
 from windrow.kubernetes.conditions import find_condition, is_true

@@ -33,13 +33,12 @@ from tests.unit.clusters.test_update_turns import NEW, an_update, plan_of, upgra
 from tests.unit.clusters.test_update_turns import SERVERS as TURN_SERVERS
 
 from windrow.clusters.api.machine import with_status
-from windrow.clusters.api.maintenance import (
+from windrow.clusters.api.updates.maintenance import (
     RecordedMaintenance,
     read_maintenance,
     render_maintenance,
 )
 from windrow.clusters.api.updates.turn import render_machine_update
-from windrow.clusters.maintenance import HOST_AVAILABLE, hosts_condition
 from windrow.clusters.plan.actions import (
     BeginUpdate,
     CordonNode,
@@ -51,12 +50,14 @@ from windrow.clusters.plan.actions import (
     RecordUpdateStep,
     StartVM,
 )
-from windrow.clusters.plan.hosts import HOST_TIMEOUT, list_drained
+from windrow.clusters.plan.hosts.hold import HOST_TIMEOUT
+from windrow.clusters.plan.hosts.maintenance import list_drained
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.sources.hosts import host_of
 from windrow.clusters.state import MachineState, Pod
 from windrow.clusters.status import derive_machine
-from windrow.harvester.maintenance import HostMaintenance
+from windrow.clusters.updates.host_conditions import HOST_AVAILABLE, hosts_condition
+from windrow.harvester.hosts.maintenance import HostMaintenance
 from windrow.kubernetes.conditions import find_condition
 
 SERVERS = a_pool("servers", 3, SERVER)

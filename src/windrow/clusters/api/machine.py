@@ -13,7 +13,7 @@ from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import DEFAULT_VM_NAMESPACE, Cluster, Pool, machine_labels
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
-from windrow.clusters.api.maintenance import RecordedMaintenance, read_maintenance
+from windrow.clusters.api.updates.maintenance import RecordedMaintenance, read_maintenance
 from windrow.clusters.api.updates.turn import MachineUpdate, read_machine_update
 from windrow.core.clock import parse_time
 from windrow.core.rng import Rng

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from windrow.clusters.api.maintenance import HOST_MAINTENANCE, render_maintenance
+from windrow.clusters.api.updates.maintenance import HOST_MAINTENANCE, render_maintenance
 from windrow.clusters.context import ReconcileContext, get_connection, get_machine
 from windrow.clusters.plan.actions import (
     EndMaintenance,

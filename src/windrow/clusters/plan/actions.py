@@ -17,7 +17,7 @@ from windrow.clusters.api.addresses import IPAddress
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.endpoint import EndpointBalancer, Purpose
 from windrow.clusters.api.guest_volumes import GuestVolumes
-from windrow.clusters.api.maintenance import RecordedMaintenance
+from windrow.clusters.api.updates.maintenance import RecordedMaintenance
 from windrow.clusters.api.updates.turn import MachineUpdate
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, OrphanVm

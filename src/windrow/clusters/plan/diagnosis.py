@@ -25,7 +25,7 @@ from windrow.clusters.api.names import HOST_READY, JOIN_SERVER_EXISTS, REMEDIATI
 from windrow.clusters.plan.actions import first_clause
 from windrow.clusters.plan.addresses import describe_shortage
 from windrow.clusters.plan.endpoint import find_stable_join_url, has_lost_join_server
-from windrow.clusters.plan.hosts import find_hold
+from windrow.clusters.plan.hosts.hold import find_hold
 from windrow.clusters.state import (
     INITIALIZING,
     STALLED,

@@ -15,7 +15,7 @@ from windrow.clusters.api.cluster import STARTUP_TIMEOUT, UNHEALTHY_TIMEOUT, Poo
 from windrow.clusters.api.names import REPLACE_NOW
 from windrow.clusters.plan.actions import BeginUpdate, Disruption, HeldDisruption
 from windrow.clusters.plan.diagnosis import joinable_since, loss_hint
-from windrow.clusters.plan.hosts import why_not_disrupted
+from windrow.clusters.plan.hosts.hold import why_not_disrupted
 from windrow.clusters.plan.unrecorded import may_have_unrecorded_etcd_member
 from windrow.clusters.plan.updates.gates import why_not_begin, why_not_removed
 from windrow.clusters.state import ClusterState, MachineState, once_per_state, unreachable_reason

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from windrow.clusters.api.immutable_config import is_restored
-from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, hosts, pools
+from windrow.clusters.plan import bootstrap, deletion, endpoint_balancers, guest_access, pools
 from windrow.clusters.plan.actions import (
     Action,
     CreateLoadBalancer,
@@ -20,6 +20,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all, remediation_disabled
 from windrow.clusters.plan.disruptions import admit
+from windrow.clusters.plan.hosts import maintenance
 from windrow.clusters.plan.operations import restore, rotation, snapshots
 from windrow.clusters.plan.updates import turns
 from windrow.clusters.plan.volumes import fencing
@@ -68,7 +69,7 @@ def plan_cluster(state: ClusterState) -> Plan:
         partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state)).add(restore.plan(state))
         partial.add(rotation.plan(state))
         if bootstrap.is_prepared(state):
-            partial.add(hosts.plan(state, disabled=_list_without_remediation(state)))
+            partial.add(maintenance.plan(state, disabled=_list_without_remediation(state)))
             if not restore.is_under_way(state):
                 partial.add(turns.plan(state))  # first: of a machine in its turn that is what is waited for
             partial.add(bootstrap.plan(state))

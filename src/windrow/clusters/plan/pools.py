@@ -30,7 +30,7 @@ from windrow.clusters.plan.endpoint import (
     find_join_server_of_adopted,
     list_joined_through,
 )
-from windrow.clusters.plan.hosts import find_hold
+from windrow.clusters.plan.hosts.hold import find_hold
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.unrecorded import decide
 from windrow.clusters.plan.updates.gates import has_turn

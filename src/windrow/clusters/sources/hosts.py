@@ -28,7 +28,7 @@ from windrow.core.logs import with_values
 from windrow.core.rng import Rng
 from windrow.core.wait import Stopped, run_until, start_in, wait_first
 from windrow.harvester.connection import describe_credential
-from windrow.harvester.maintenance import (
+from windrow.harvester.hosts.maintenance import (
     UPGRADE_NAMESPACE,
     HarvesterUpgrade,
     HostMaintenance,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from windrow.clusters.api.updates.turn import LIVE
 from windrow.clusters.change.pending import find_tier
 from windrow.clusters.change.rollout import why_canary_holds
-from windrow.clusters.plan.hosts import is_shutting_down, why_not_disrupted
+from windrow.clusters.plan.hosts.hold import is_shutting_down, why_not_disrupted
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from windrow.core.clock import format_time
-from windrow.harvester.maintenance import describe_maintenance
+from windrow.harvester.hosts.maintenance import describe_maintenance
 from windrow.kubernetes.objects import time_of
 
 HOST_MAINTENANCE = "hostMaintenance"

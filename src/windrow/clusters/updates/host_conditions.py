@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windrow.clusters.plan.hosts import HOST_TIMEOUT
+from windrow.clusters.plan.hosts.hold import HOST_TIMEOUT
 from windrow.clusters.sources.hosts import RIGHTS_HINT
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.duration import human_duration

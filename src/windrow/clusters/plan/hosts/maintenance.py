@@ -14,19 +14,14 @@ would be shut down again with the next; and two etcd members, which were spread 
 Who turned a VM off cannot be told from the VM: Harvester and a person do the same to it. So one that is found off on such a
 host is taken to have been shut down for it, and is started afterwards as every stopped VM is. Who wants a VM to stay off pauses its
 pool or turns remediation off; that holds here, too.
-
-Whatever is held is held for HOST_TIMEOUT at most, from when the maintenance was recorded, and never for a machine whose VM is
-deleted, nor for one that a user wants to be replaced.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Literal
+from dataclasses import replace
+from datetime import timedelta
 
-from windrow.clusters.api.cluster import UNHEALTHY_TIMEOUT
-from windrow.clusters.api.maintenance import RecordedMaintenance
+from windrow.clusters.api.updates.maintenance import RecordedMaintenance
 from windrow.clusters.plan.actions import (
     CordonNode,
     EndMaintenance,
@@ -35,65 +30,12 @@ from windrow.clusters.plan.actions import (
     RecordHostBack,
     RecordMaintenance,
 )
+from windrow.clusters.plan.hosts.hold import is_shutting_down
 from windrow.clusters.state import ClusterState, MachineState
-from windrow.harvester.maintenance import HostMaintenance, why_shut_down
+from windrow.harvester.hosts.maintenance import HostMaintenance, why_shut_down
 
-# A host takes an hour at most, with its restart; one that is repaired takes days.
-HOST_TIMEOUT = timedelta(hours=2)
 # Evictions that a PodDisruptionBudget has refused are asked for again.
 RECHECK = timedelta(seconds=5)
-
-
-# -- what is held --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Why a machine is not repaired now, what it waits for, and until when at most."""
-
-    because: str
-    until: datetime
-
-
-def find_hold(
-    machine: MachineState, health: Literal["stopped", "unhealthy", "waiting"], state: ClusterState
-) -> Hold | None:
-    """Why a machine that is not well is left alone; None where it is not."""
-    live, record = machine.maintenance, machine.record.maintenance
-    if machine.presence == "missing" or machine.record.replace_now:
-        return None
-    since = record.since if record is not None and record.since is not None else state.now
-    if live is not None or (record is not None and record.ended is None and not machine.are_hosts_known):
-        until = since + HOST_TIMEOUT
-        # What could have migrated, and is off all the same, runs elsewhere as soon as it is started.
-        starts = health == "stopped" and record is not None and not record.shutdown
-        because = str(live or record)
-        return None if starts or state.now >= until else Hold(because, until)
-    if record is None or health == "stopped":
-        return None
-    pool = state.cluster.find_pool(machine.pool)
-    until = (record.ended or state.now) + (pool.unhealthy_timeout if pool else UNHEALTHY_TIMEOUT)
-    host = f"host {record.host} was in maintenance until just now ({record.because})"
-    return None if state.now >= until else Hold(host, until)
-
-
-def why_not_disrupted(machine: MachineState) -> str:
-    """Why no turn of the machine begins, and it is not replaced for a change; "" where it may be."""
-    record = machine.record.maintenance
-    if machine.maintenance is not None:
-        return str(machine.maintenance)
-    if record is None:
-        return ""
-    return str(record) if record.ended is None else f"host {record.host} was in maintenance until just now"
-
-
-def is_shutting_down(machine: MachineState) -> bool:
-    """Whether its VM runs, and is going to be shut down for its host."""
-    record = machine.record.maintenance
-    return record is not None and record.ended is None and bool(record.shutdown)
-
-
-# -- what is done --------------------------------------------------------------------------------------------------
 
 
 def plan(state: ClusterState, *, disabled: frozenset[str] = frozenset()) -> PartialPlan:

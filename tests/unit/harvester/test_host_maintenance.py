@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.harvester.maintenance import (
+from windrow.harvester.hosts.maintenance import (
     MAX_HOSTS,
     MAX_WORD,
     HarvesterUpgrade,
