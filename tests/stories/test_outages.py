@@ -108,7 +108,7 @@ def test_two_seconds_after_a_server_is_back_the_manager_has_all_its_watches(away
     found = run_driven(story())
     assert {name: len(before) for name, (before, _) in found.items()} == {
         MANAGEMENT: 6,
-        HARVESTER: 9,  # hosts, upgrades and the release among them
+        HARVESTER: 8,  # hosts, upgrades and the release among them
         GUEST: 2,  # its Nodes and its ETCDSnapshotFiles
     }
     assert {name: before - after for name, (before, after) in found.items()} == {
