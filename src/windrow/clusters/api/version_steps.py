@@ -39,6 +39,14 @@ def check_step(wanted: str, running: Iterable[str]) -> Problem | None:
     return None
 
 
+def is_newer(running: str, recorded: str) -> bool:
+    """Whether a version that a guest reports is one of the same distribution, and newer."""
+    now, then = read_version(running), read_version(recorded)
+    if now is None or then is None or str(now) != running or not now.distribution:
+        return False
+    return now.distribution == then.distribution and then < now
+
+
 def read_version(text: str) -> Version | None:
     try:
         return Version.parse(text)

@@ -18,7 +18,7 @@ from windrow.clusters.api.machine import Machine, format_roles
 from windrow.clusters.api.manifest.distribution import find_distribution_name
 from windrow.clusters.api.manifest.supported_fields import Change, OnChange
 from windrow.clusters.api.names import STRATEGY
-from windrow.clusters.api.version_steps import VERSION, check_step
+from windrow.clusters.api.version_steps import VERSION, check_step, is_newer
 from windrow.clusters.change.compare import FieldChange, compare_fields, compare_options, compare_pool
 from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_field, strongest
 from windrow.clusters.change.revisions import list_fields
@@ -222,11 +222,18 @@ def _replacing(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
 
 def _find_refused_version(state: ClusterState) -> Problem | None:
     """Why machines do not go to the version that is asked for."""
-    running = [state.recorded.version, *(machine.record.version for machine in state.active)]
+    running = [state.recorded.version, *map(_find_running_version, state.active)]
     if {state.cluster.version} >= set(filter(None, running)):
         return None
     of_spec = (one for one in state.problems if one.field == VERSION and one.severity == "error")
     return next(of_spec, None) or check_step(state.cluster.version, running)
+
+
+def _find_running_version(machine: MachineState) -> str:
+    """As it is recorded; what its Node shows where that is newer, and it has no turn: then the record is older."""
+    record, node = machine.record, machine.node
+    shown = node.kubelet_version if node is not None and record.update is None else ""
+    return shown if is_newer(shown, record.version) else record.version
 
 
 def _list_refused_roles(state: ClusterState) -> Iterator[Problem]:

@@ -245,6 +245,8 @@ class Executor:
                 await self._on_update.drop_update(action, state)
             case do.UpdateNode():
                 await self._on_update.update_node(action, state)
+            case do.RecordRunning():
+                await self._on_update.record_running(action, state)
             case _:
                 assert_never(action)
 

@@ -51,6 +51,10 @@ class UpdateActions:
     async def record_version(self, action: do.RecordVersion, state: ClusterState) -> None:
         await self._context.patch_observed_cluster(state, {"version": action.version})
 
+    async def record_running(self, action: do.RecordRunning, state: ClusterState) -> None:
+        machine = get_machine(action.machine, state).record
+        await self._patch_spec(machine, {"version": action.version})
+
     async def begin_update(self, action: do.BeginUpdate, state: ClusterState) -> None:
         found = get_machine(action.machine, state)
         machine = found.record

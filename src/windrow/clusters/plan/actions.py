@@ -642,6 +642,19 @@ class RecordVersion(_Action, reason="RecordVersion", done="{cluster} runs {actio
     version: str
 
 
+@dataclass(frozen=True)
+class RecordRunning(
+    _MachineAction,
+    reason="RecordRunning",
+    done="Recorded that Machine {action.machine} runs {action.version}",
+    event="Warning",
+    on_cluster=True,
+):
+    """Record what the Node of the machine runs, where the record is older."""
+
+    version: str
+
+
 ClusterAction = (
     AddFinalizer
     | CreateSecrets
@@ -690,6 +703,7 @@ UpdateAction = (
     | FailUpdate
     | DropUpdate
     | UpdateNode
+    | RecordRunning
 )
 MachineAction = (
     ClaimAddresses

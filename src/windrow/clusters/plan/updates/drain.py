@@ -7,7 +7,8 @@ from dataclasses import replace
 from windrow.clusters.api.updates.strategy import DrainOptions
 from windrow.clusters.api.updates.turn import LIVE, VM_RESTART, MachineUpdate
 from windrow.clusters.plan.actions import EvictPods, MarkNode, PartialPlan, RecordUpdateStep
-from windrow.clusters.plan.updates.evidence import await_guest, mark_of
+from windrow.clusters.plan.updates.apply import finish
+from windrow.clusters.plan.updates.evidence import await_guest, is_applied_already, mark_of
 from windrow.clusters.plan.updates.failures import RECHECK, fail, retry_hint
 from windrow.clusters.plan.updates.former_jobs import await_former_jobs
 from windrow.clusters.plan.updates.gates import why_not_go_on
@@ -33,6 +34,9 @@ def drain(machine: MachineState, update: MachineUpdate, state: ClusterState, par
     node = machine.node
     if node is None or not state.guest.is_reachable:
         await_guest(machine, "its Node is drained", state, partial)
+        return
+    if is_applied_already(machine, update, state):
+        finish(machine, update, partial)
         return
     if node.applied_revision != mark_of(update) or (update.cordoned and not node.unschedulable):
         why = f"Machine {machine.name} is updated"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate
+from windrow.clusters.api.updates.turn import LIVE, SERVICE_RESTART, MachineUpdate
 from windrow.clusters.plan.actions import PartialPlan, first_clause
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
@@ -36,6 +36,15 @@ def why_not_applied(machine: MachineState, update: MachineUpdate, state: Cluster
         if machine.outdated_static_pods:
             return f"static pod {machine.outdated_static_pods[0]} to run {update.version}"
     return ""
+
+
+def is_applied_already(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
+    """Whether the Node showed before anything was done in this turn what was asked for: its record is older than what was done.
+    An order to restart cannot be told so."""
+    node, is_told = machine.node, update.change in (SERVICE_RESTART, LIVE) and not update.restart
+    if not (is_told and update.config_hash and node) or node.applied_revision != update.config_hash:
+        return False
+    return not why_not_applied(machine, update, state)
 
 
 def _describe_job(machine: MachineState, update: MachineUpdate) -> str:

@@ -17,8 +17,10 @@ that asks for something else, or when the Machine is annotated to be tried again
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windrow.clusters.api.updates.turn import VM_RESTART, MachineUpdate, UpdateFailure
-from windrow.clusters.plan.actions import BeginUpdate, DropUpdate, FinishUpdate, PartialPlan
+from windrow.clusters.plan.actions import BeginUpdate, DropUpdate, FinishUpdate, PartialPlan, RecordUpdateStep
 from windrow.clusters.plan.updates.apply import apply, finish
 from windrow.clusters.plan.updates.begin import begin
 from windrow.clusters.plan.updates.drain import drain
@@ -26,14 +28,15 @@ from windrow.clusters.plan.updates.evidence import await_guest, why_not_applied
 from windrow.clusters.plan.updates.failures import fail, retry_hint
 from windrow.clusters.plan.updates.former_jobs import await_former_jobs
 from windrow.clusters.plan.updates.live_changes import plan_nodes
+from windrow.clusters.plan.updates.records import correct_records
 from windrow.clusters.plan.updates.upgrade_snapshot import has_upgrade_snapshot
-from windrow.clusters.plan.updates.vm_turns import VmStep, find_vm_step
+from windrow.clusters.plan.updates.vm_turns import VmStep, find_vm_step, is_about_to_stop, is_uncordoned
 from windrow.clusters.plan.updates.wanted import WantedUpdate, list_wanted, new_update
 from windrow.clusters.state import ClusterState, MachineState
 
 
 def plan(state: ClusterState) -> PartialPlan:
-    """The next step of each turn under way, and the turns that are to begin."""
+    """The next step of each turn under way, and the turns that are to begin, once it is recorded what machines run."""
     partial = PartialPlan()
     if not state.recorded.initialized:
         return partial
@@ -42,7 +45,8 @@ def plan(state: ClusterState) -> PartialPlan:
         update = machine.record.update
         if update is not None and update.is_in_place:
             _continue(machine, update, wanted.get(machine.name), state, partial)
-    begin(wanted, state, partial)
+    if not correct_records(state, partial):
+        begin(wanted, state, partial)
     if state.guest.is_reachable and not state.cluster.paused:
         plan_nodes(state, partial)
     return partial
@@ -99,6 +103,14 @@ def _begin_otherwise(
 def _restart_vm(
     machine: MachineState, update: MachineUpdate, state: ClusterState, partial: PartialPlan
 ) -> None:
+    if is_about_to_stop(machine, update) and not state.guest.is_reachable:
+        await_guest(machine, "its VM is stopped, if its Node is drained", state, partial)
+        return
+    if is_about_to_stop(machine, update) and is_uncordoned(machine, update):
+        drained = replace(update, step="Drain", step_since=state.now)
+        why = f"Node {machine.node_name} takes workloads, though it was cordoned"
+        partial.actions.append(RecordUpdateStep(why, machine.name, drained))
+        return
     step = find_vm_step(machine, update, state)
     hint = f"have the machine replaced; or mend it, then {retry_hint(machine)}"
     if step.failed:

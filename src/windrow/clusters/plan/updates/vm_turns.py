@@ -39,6 +39,17 @@ def is_vm_restart(machine: MachineState) -> bool:
     return update is not None and update.change == VM_RESTART and update.failure is None
 
 
+def is_about_to_stop(machine: MachineState, update: MachineUpdate) -> bool:
+    """Whether its VM runs and is to be stopped next."""
+    is_stopped = machine.vm is not None and machine.vm.state in (*STOPPED_STATES, "stopping")
+    return update.step == "Stop" and machine.presence == "present" and not is_stopped
+
+
+def is_uncordoned(machine: MachineState, update: MachineUpdate) -> bool:
+    """Whether its Node takes workloads though it was cordoned in this turn: pods may have come back."""
+    return update.cordoned and machine.node is not None and not machine.node.unschedulable
+
+
 def find_vm_step(machine: MachineState, update: MachineUpdate, state: ClusterState) -> VmStep:
     """Where the turn is: of the steps Stop and Start."""
     if machine.presence == "missing":
