@@ -16,9 +16,13 @@ from windrow.clusters.api.machine import Machine, with_status
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.change.fields import OptionRules
-from windrow.clusters.recorded_stamps import read_operations, read_status_with_turn, read_status_with_upgrade
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.updates.recorded_stamps import (
+    read_operations,
+    read_status_with_turn,
+    read_status_with_upgrade,
+)
 from windrow.core.clock import CLOCK_TOLERANCE, Clock, format_time, parse_time
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng

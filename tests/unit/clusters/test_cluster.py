@@ -17,7 +17,6 @@ from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import machine_labels
-from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.machine import render_machine
 from windrow.clusters.api.manifest.machine_config import read_options
 from windrow.clusters.api.manifest.networking import find_families
@@ -25,6 +24,7 @@ from windrow.clusters.api.manifest.reading import ClusterReading, read_cluster
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.clusters.api.references import list_grants, list_secret_references
 from windrow.clusters.api.secrets import render_secrets
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.bootstrap_data import (
     build_bootstrap_spec,
     find_config_hash,

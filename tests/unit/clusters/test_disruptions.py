@@ -29,8 +29,8 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.bootstrap.spec import Role
-from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.status import Breaker, RecordedStatus
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.orphans import OrphanVm
 from windrow.clusters.plan.actions import DeleteMachine, Disruption, RemoveEtcdMember
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, admit, is_tripped

@@ -25,7 +25,7 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.bootstrap.spec import Role
-from windrow.clusters.api.int_or_percent import IntOrPercent
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.strategy import UpgradeStrategy
 from windrow.clusters.api.updates.turn import (
     LIVE,

@@ -14,7 +14,8 @@ from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_machine, a_p
 from windrow.clusters.api.operations.recorded import RecordedRotation, read_recorded_operations
 from windrow.clusters.plan.operations import rotation
 from windrow.clusters.plan.operations.actions import FailKeyRotation, RotateKeys
-from windrow.clusters.recorded_stamps import (
+from windrow.clusters.state import ClusterState
+from windrow.clusters.updates.recorded_stamps import (
     LATER,
     SOON,
     read_due,
@@ -22,7 +23,6 @@ from windrow.clusters.recorded_stamps import (
     read_status_with_turn,
     read_status_with_upgrade,
 )
-from windrow.clusters.state import ClusterState
 from windrow.core.clock import format_time, parse_time
 from windrow.core.stamps import ObservedStamps
 

@@ -30,10 +30,10 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
-from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.machine import with_status
 from windrow.clusters.api.names import HOST_READY
 from windrow.clusters.api.status import Breaker, RecordedStatus
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.plan.actions import DeleteMachine, StartVM
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster

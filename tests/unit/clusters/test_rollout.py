@@ -28,8 +28,8 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, render_machine_update
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.change.pending import pending_changes

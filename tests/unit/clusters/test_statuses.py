@@ -34,8 +34,8 @@ from tests.unit.clusters.builders import (
 )
 from tests.unit.clusters.test_addresses import a_claim
 
-from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.status import Breaker, GuestServiceAccount, RecordedStatus
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import (

@@ -31,7 +31,7 @@ from tests.unit.clusters.builders import (
 
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
-from windrow.clusters.api.int_or_percent import IntOrPercent
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.strategy import DrainOptions, UpgradeStrategy
 from windrow.clusters.api.updates.turn import (
     SERVICE_RESTART,

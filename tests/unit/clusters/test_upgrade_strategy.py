@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windrow.clusters.api.fields import Fields, ProblemCollector
-from windrow.clusters.api.int_or_percent import IntOrPercent
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.strategy import (
     DrainOptions,
     UpgradeStrategy,

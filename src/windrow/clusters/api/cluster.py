@@ -11,10 +11,10 @@ from windrow.bootstrap.spec import HasRoles, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.addresses import AddressPool
 from windrow.clusters.api.endpoint import ControlPlaneEndpoint
-from windrow.clusters.api.int_or_percent import IntOrPercent
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.operations.recorded import Operations
 from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.strategy import UpgradeStrategy
 from windrow.machines.port import HARVESTER
 

@@ -21,10 +21,10 @@ from windrow.clusters.api.cluster import (
     Pool,
 )
 from windrow.clusters.api.fields import Fields, ProblemCollector
-from windrow.clusters.api.int_or_percent import IntOrPercent, read_int_or_percent
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.manifest.machine_config import ResolveDriver
 from windrow.clusters.api.references import qualify_credential
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent, read_int_or_percent
 from windrow.core.formats.bounds import is_too_long
 from windrow.core.formats.duration import human_duration
 from windrow.harvester.names import is_label_value

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from windrow.clusters.api.fields import Fields
-from windrow.clusters.api.int_or_percent import IntOrPercent, read_int_or_percent
+from windrow.clusters.api.updates.int_or_percent import IntOrPercent, read_int_or_percent
 
 # What Rancher reads a timeout of 0 as (reference/04 §2.6).
 DRAIN_TIMEOUT = timedelta(seconds=600)
