@@ -165,7 +165,9 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "nodedriver": (("tests/unit/nodedriver",), _VM_STORIES),
     "nodedriver/vm": (
         (
+            "tests/unit/nodedriver/test_changes.py",
             "tests/unit/nodedriver/test_conditions.py",
+            "tests/unit/nodedriver/test_edit.py",
             "tests/unit/nodedriver/test_ownership.py",
             "tests/unit/nodedriver/test_plan.py",
             "tests/unit/nodedriver/test_remove_operation.py",

@@ -113,6 +113,17 @@ def test_without_a_pod_the_job_itself_says_whether_it_goes_on() -> None:
     assert observe_job(JOB, None, []) == ObservedJob(JOB, "absent")
 
 
+@pytest.mark.parametrize(
+    ("type", "status", "failed"),
+    [("Failed", "True", True), ("Failed", "False", False), ("Complete", "True", False)],
+)
+def test_a_job_has_failed_where_its_condition_says_so(type: str, status: str, failed: bool) -> None:
+    condition = {"type": type, "status": status}
+    job = read_update_job({"metadata": {"name": JOB}, "status": {"conditions": [condition]}})
+    assert job is not None
+    assert job.failed is failed
+
+
 def test_a_job_that_is_being_deleted_is_gone_but_for_what_its_pod_has_shown() -> None:
     assert read_update_job({"metadata": {"name": JOB, "deletionTimestamp": "2026-01-01T12:00:00Z"}}) is None
     done, running = read_update_pod(a_pod("Succeeded")), read_update_pod(a_pod("Running"))

@@ -565,9 +565,24 @@ def test_a_status_of_another_writer_reads_as_nothing_recorded():
     odd = {"etcdSnapshotCreate": "x", "etcdSnapshotCreatePhase": "Dancing", "etcdSnapshotCreateRun": [1]}
 
     assert read_recorded_operations(odd) == RecordedOperations()
+    assert read_recorded_operations({}) == RecordedOperations()
     nodes = {"s1": {"tries": -1, "snapshot": "a", "final": "yes"}, "s2": 3}
     read = read_recorded_operations({"etcdSnapshotCreateRun": {"name": "n", "nodes": nodes}})
     assert read.snapshot == RecordedSnapshot(0, "", "n", (NodeSnapshot("s1", snapshot="a"),))
+
+
+def test_what_a_member_has_answered_is_read_as_it_was_recorded():
+    nodes = {
+        "s1": {"tries": 2, "message": "no space", "retryAt": "2026-01-01T12:00:00Z"},
+        "s2": {"tries": 1, "message": "refused", "final": True},
+        "s3": {"tries": 1, "snapshot": "one"},
+    }
+    read = read_recorded_operations({"etcdSnapshotCreateRun": {"nodes": nodes}})
+    assert read.snapshot.nodes == (
+        NodeSnapshot("s1", 2, message="no space", retry_at=NOON),
+        NodeSnapshot("s2", 1, message="refused", is_final=True),
+        NodeSnapshot("s3", 1, snapshot="one"),
+    )
 
 
 def test_a_guest_that_is_not_reachable_keeps_a_run_going():

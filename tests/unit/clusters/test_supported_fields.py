@@ -195,6 +195,14 @@ async def test_a_field_that_is_refused_is_an_error_of_its_path(path):
     assert [one.field for one in result.errors] == [path]
 
 
+def test_the_listed_fields_below_another_are_those_of_each_list():
+    table = FieldTable(
+        {"a.b": "t", "b.a": "t"}, {"a.c": "why", "b": "why"}, {"a.d": ("why", "hint"), "c": ("", "")}
+    )
+
+    assert table.list_below("a.") == ["a.b", "a.c", "a.d"]
+
+
 def test_values_that_say_nothing_and_usual_ones_are_not_warned_of():
     table = FieldTable({}, {"a.b[].c": "why", "d": "why"}, usual={"d": "22"})
     problems = ProblemCollector()

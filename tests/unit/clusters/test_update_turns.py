@@ -37,8 +37,10 @@ from windrow.clusters.api.updates.turn import (
     SERVICE_RESTART,
     MachineUpdate,
     UpdateFailure,
+    UpgradeSnapshot,
     job_name,
     read_machine_update,
+    read_upgrade_snapshot,
     render_machine_update,
     update_id,
 )
@@ -325,6 +327,10 @@ def test_pods_are_evicted_before_the_job() -> None:
         EvictPods("the Node is drained before it is updated", "w1", (("shop", "cart-0"),))
     ]
     assert "2 pods to be evicted from Node w1 (shop/cart-0, shop/gone)" in plan.waits_by_machine["w1"].what
+    for count, named in ((3, "shop/p1, shop/p2, shop/p3)"), (5, "shop/p1, shop/p2, shop/p3 and 2 more)")):
+        pods = tuple(Pod("shop", f"p{number}") for number in range(1, count + 1))
+        many = a_turn(in_turn(W1, an_update(cordoned=True), pods=pods), drained_cluster())
+        assert named in many.waits_by_machine["w1"].what
 
 
 @pytest.mark.parametrize(
@@ -1022,3 +1028,106 @@ def test_what_is_wrong_with_the_version_that_runs_does_not_keep_the_cluster_on_i
 def test_a_machine_whose_vm_is_gone_in_its_turn_is_replaced() -> None:
     assert subjects(a_turn(missing(applying(W1))), DeleteMachine) == ["w1"]
     assert subjects(a_turn(missing(a_failed())), DeleteMachine) == ["w1"]
+
+
+# -- the record of a turn ----------------------------------------------------------------------------------------
+
+
+def test_the_record_of_a_turn_is_read_as_it_is_written_and_what_is_not_set_is_removed() -> None:
+    whole = MachineUpdate(
+        id="digest",
+        change=SERVICE_RESTART,
+        version=NEW,
+        config_hash="hash",
+        step="Apply",
+        since=NOON,
+        step_since=NOON + minutes(1),
+        job=JOB,
+        attempt=3,
+        cordoned=True,
+        boot="b-1",
+        refused="quota",
+        restart="certificates-1-7",
+        failure=UpdateFailure("Apply", "no", "mend it", NOON),
+    )
+    bare = MachineUpdate("digest", SERVICE_RESTART, "", "", "Drain")
+
+    for update in (whole, bare):
+        assert read_machine_update({"update": render_machine_update(update)}) == update
+    assert render_machine_update(bare) == {
+        "id": "digest",
+        "change": SERVICE_RESTART,
+        "version": "",
+        "configHash": "",
+        "step": "Drain",
+        "since": None,
+        "stepSince": None,
+        "job": None,
+        "attempt": 1,
+        "cordoned": False,
+        "boot": None,
+        "refused": None,
+        "restart": None,
+        "failure": None,
+    }
+    short = render_machine_update(replace(bare, failure=UpdateFailure("Drain", "no")))
+    assert short["failure"] == {"step": "Drain", "message": "no", "hint": None, "since": None}
+
+
+@pytest.mark.parametrize("raw", [None, [], "x", {}, {"id": ""}, {"change": "live"}])
+def test_what_someone_else_has_written_there_is_no_turn(raw: Any) -> None:
+    assert read_machine_update({"update": raw}) is None
+
+
+def test_of_a_turn_that_was_cut_short_by_another_writer_the_rest_is_as_if_unset() -> None:
+    nothing = dict.fromkeys(
+        ("change", "version", "configHash", "step", "since", "stepSince", "job", "attempt", "boot", "failure")
+    )
+    expected = MachineUpdate("digest", "", "", "", "")
+    assert read_machine_update({"update": {"id": "digest"}}) == expected
+    assert read_machine_update({"update": {"id": "digest", **nothing, "cordoned": "yes"}}) == expected
+    told = read_machine_update({"update": {"id": "digest", "failure": {}}})
+    assert told is not None
+    assert told.failure == UpdateFailure("", "")
+
+
+def test_the_id_of_a_turn_is_another_one_for_each_thing_that_is_asked_for() -> None:
+    asked = [
+        ("live", "v1", "h1"),
+        ("service restart", "v1", "h1"),
+        ("live", "v2", "h1"),
+        ("live", "v1", "h2"),
+        ("live", "v1", "h1", "options"),
+    ]
+    ids = [update_id(*one) for one in asked]
+    assert len(set(ids)) == len(asked)
+    assert {len(one) for one in ids} == {12}
+    assert update_id("live", "v1", "h1", "") == ids[0]
+    # Recorded in Machines: another one would have a turn begun anew after an upgrade of the manager.
+    assert update_id("service restart", "v1.35.4+rke2r1", "hash") == "fd925597c5d7"
+    assert update_id("VM restart", "v1.35.4+rke2r1", "hash", "options") == "6edf98e662ea"
+
+
+def test_each_turn_of_a_machine_has_a_job_of_its_own() -> None:
+    names = {
+        job_name("uid-1", "a", 1, NOON),
+        job_name("uid-2", "a", 1, NOON),
+        job_name("uid-1", "b", 1, NOON),
+        job_name("uid-1", "a", 2, NOON),
+        job_name("uid-1", "a", 1, NOON + minutes(1)),
+    }
+    assert len(names) == 5
+    assert all(len(name) == len("windrow-update-") + 12 for name in names)
+
+
+def test_the_snapshot_before_an_upgrade_is_read_as_it_was_recorded() -> None:
+    raw = {
+        "version": NEW,
+        "generation": 2,
+        "name": "upgrade-1",
+        "message": "m",
+        "retryAt": "2026-01-01T12:00:00Z",
+    }
+    assert read_upgrade_snapshot({"upgradeSnapshot": raw}) == UpgradeSnapshot(NEW, 2, "upgrade-1", "m", NOON)
+    for other in (None, [], {}, dict.fromkeys(raw)):
+        assert read_upgrade_snapshot({"upgradeSnapshot": other}) == UpgradeSnapshot("", 0, "", "", None)

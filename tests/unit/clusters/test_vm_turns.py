@@ -27,6 +27,7 @@ from tests.unit.clusters.builders import (
 )
 
 from windrow.clusters.api.updates.turn import (
+    SERVICE_RESTART,
     VM_RESTART,
     MachineUpdate,
     UpdateFailure,
@@ -34,7 +35,13 @@ from windrow.clusters.api.updates.turn import (
     render_machine_update,
 )
 from windrow.clusters.plan.actions import EditVM, FailUpdate, FinishUpdate, PowerVM, StartVM
-from windrow.clusters.plan.updates.vm_turns import START_TIMEOUT, STOP_TIMEOUT, VmStep, find_vm_step
+from windrow.clusters.plan.updates.vm_turns import (
+    START_TIMEOUT,
+    STOP_TIMEOUT,
+    VmStep,
+    find_vm_step,
+    is_vm_restart,
+)
 from windrow.clusters.state import MachineState
 
 SERVERS, WORKERS = a_pool("servers", 1, SERVER), a_pool("workers", 1)
@@ -175,6 +182,22 @@ def test_a_step_that_takes_too_long_fails(machine: MachineState, update: Machine
 
 def planned_turn(machine: MachineState, update: MachineUpdate) -> Any:
     return planned(a_cluster(SERVERS, WORKERS), [a_machine("s1", SERVERS), in_turn(machine, update)])
+
+
+@pytest.mark.parametrize(
+    ("change", "failure", "starts"),
+    [
+        (VM_RESTART, None, True),
+        (SERVICE_RESTART, None, False),
+        (VM_RESTART, UpdateFailure("Start", "late"), False),
+    ],
+)
+def test_only_a_turn_that_restarts_the_vm_and_has_not_failed_starts_it_itself(
+    change: str, failure: UpdateFailure | None, starts: bool
+) -> None:
+    update = replace(an_update("Drain"), change=change, failure=failure)
+    assert is_vm_restart(in_turn(RUNNING, update)) is starts
+    assert not is_vm_restart(RUNNING)
 
 
 def test_a_vm_that_is_stopped_for_its_turn_is_not_started_by_repair() -> None:
