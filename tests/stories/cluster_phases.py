@@ -158,25 +158,28 @@ async def snapshot(stage: DemoCluster) -> None:
     )
 
 
-async def rotate_keys(stage: DemoCluster) -> None:
-    """A user asks for other encryption keys."""
-    change = {"spec": {"rkeConfig": {"rotateEncryptionKeys": {"generation": 1}}}}
-    await stage.manager.patch(stage.ref, change)
+def rotate(field: str, key: str, done: object) -> Phase:
+    """A user asks for a rotation, which is over once that key of the status says so, and does not fail."""
 
-    def is_so(world: Objects) -> bool | None:
-        done = nested(world.get((stage.namespace, stage.name)), "status", "rotateEncryptionKeysPhase")
-        assert done != "Failed"
-        return True if done == "Done" else None
+    async def phase(stage: DemoCluster) -> None:
+        await stage.manager.patch(stage.ref, {"spec": {"rkeConfig": {field: {"generation": 1}}}})
 
-    await wait_for(
-        stage.manager.transport,
-        CLUSTER,
-        is_so,
-        what="the rotation of encryption keys",
-        clock=stage.clock,
-        within=stage.timeout,
-    )
-    await stage.wait_for_settled()
+        def is_so(world: Objects) -> bool | None:
+            status = nested(world.get((stage.namespace, stage.name)), "status", default={})
+            assert status.get(f"{field}Phase") != "Failed"
+            return True if status.get(key) == done else None
+
+        await wait_for(
+            stage.manager.transport,
+            CLUSTER,
+            is_so,
+            what=field,
+            clock=stage.clock,
+            within=stage.timeout,
+        )
+        await stage.wait_for_settled()
+
+    return phase
 
 
 async def restore(stage: DemoCluster) -> None:
@@ -277,7 +280,9 @@ PHASES: dict[str, Phase] = {
     "lose a server": lose("etcd"),
     "serve": serve,
     "snapshot": snapshot,
-    "rotate keys": rotate_keys,
+    "rotate keys": rotate("rotateEncryptionKeys", "rotateEncryptionKeysPhase", "Done"),
+    "rotate certificates": rotate("rotateCertificates", "certificateRotationGeneration", 1),
+    "rotate token": rotate("rotateToken", "rotateTokenPhase", "Done"),
     "upgrade": upgrade,
     "restore": restore,
     "delete": delete,

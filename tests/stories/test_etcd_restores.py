@@ -10,6 +10,7 @@ import pytest
 from tests.stories.cluster_rig import SERVERS, Transcript, a_cluster, a_pool, machines_of, post, stock
 from tests.stories.test_cluster_life import Story, check_story, lose
 from tests.stories.test_etcd_snapshots import ask, phase, snapshots_of, without_times
+from tests.stories.test_token_rotation import phase as rotated
 from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
@@ -111,6 +112,31 @@ def test_a_cluster_that_lost_its_quorum_comes_back_from_s3(distribution: str, ve
             return events(it)
 
     check_story(f"restore-lost-quorum-{distribution}", story)
+
+
+@pytest.mark.long
+def test_a_snapshot_from_before_the_token_was_rotated_is_restored_with_the_token_of_then() -> None:
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 3, SERVERS)) as (it, _):
+            ref = SECRET.ref("orchard-windrow-secrets", "fleet-default")
+            then = secret_texts(await it.sim.management_client.get(ref))["server-password"]
+            await ask(it, rotateToken={"generation": 1})
+            await rotated(it, "Done")
+            await it.stage.wait_for_settled()
+            now = secret_texts(await it.sim.management_client.get(ref))["server-password"]
+            assert {nested(raw, "status", "openable") for raw in await snapshots_of(it)} == {"True"}
+            before = await servers_of(it)
+            for machine in await machines_of(it.sim, it.ref, "servers"):
+                await lose(it, machine)
+            await it.sim.advance(minutes=3)
+            await restore(it)
+            await phase(it, "Restore", "Finished")
+            await check_restored(it, before)
+            held = secret_texts(await it.sim.management_client.get(ref))
+            assert held["server-password"] == then
+            assert held["server-passwords-former"].split() == [now]
+
+    run_driven(story())
 
 
 def test_a_cluster_without_any_server_comes_back_from_s3() -> None:

@@ -72,6 +72,7 @@ FIELDS: Mapping[str, Any] = {
     "spec.rkeConfig.registries": {"mirrors": {"docker.io": {"endpoint": ["https://mirror.example"]}}},
     "spec.rkeConfig.rotateCertificates": {"generation": 1},
     "spec.rkeConfig.rotateEncryptionKeys": {"generation": 1},
+    "spec.rkeConfig.rotateToken": {"generation": 1},
     "spec.rkeConfig.upgradeStrategy": {"workerConcurrency": "2"},
     f"{POOL}.cloudCredentialSecretName": "cattle-global-data:cc-third",
     f"{POOL}.controlPlaneRole": True,

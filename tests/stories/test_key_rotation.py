@@ -96,29 +96,83 @@ def test_what_cannot_be_rotated_is_told_and_nothing_is_touched(version: str, wor
     run_driven(story())
 
 
-def test_certificates_are_renewed_by_a_restart_of_every_machine_which_says_what_it_does_not_do() -> None:
-    async def story() -> Transcript:
-        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+async def renewed(it: Story, generation: int = 1) -> Raw:
+    """The Cluster once the rotation of certificates of this generation is over."""
+    end = it.sim.clock.now() + timedelta(minutes=60)
+    while True:
+        raw = await it.stage.get_cluster()
+        if nested(raw, "status", "certificateRotationGeneration") == generation:
             await it.stage.wait_for_settled()
+            return await it.stage.get_cluster()
+        assert it.sim.clock.now() < end, nested(raw, "status", "waiting")
+        await it.sim.advance(seconds=1)
+
+
+def messages(cluster: Raw) -> dict[str, str]:
+    return {one["type"]: one["message"] for one in nested(cluster, "status", "conditions")}
+
+
+async def serving_certificates(it: Story) -> set[str]:
+    """Those with which the API servers serve."""
+    found = set()
+    for raw in await it.stage.list_nodes():
+        addresses = nested(raw, "status", "addresses")
+        own = next(one["address"] for one in addresses if one["type"] == "InternalIP")
+        if (door := it.sim.harvester.network.find(own, 6443)) is not None:
+            identity = door.identity()
+            assert identity is not None
+            found.add(identity.chain)
+    return found
+
+
+@pytest.mark.parametrize(("distribution", "version"), [("rke2", "v1.34.7+rke2r1"), ("k3s", "v1.34.7+k3s1")])
+def test_certificates_get_new_keys_and_every_machine_restarts_once(distribution: str, version: str) -> None:
+    async def story() -> Transcript:
+        pools = (a_pool("servers", 1, SERVERS), a_pool("workers", 1))
+        async with a_story(*pools, kubernetesVersion=version) as it:
+            await it.stage.wait_for_settled()
+            before = await serving_certificates(it)
             it.transcript.lines.clear()
             it.transcript.say("a user raises rotateCertificates.generation to 1")
-            await ask(it, rotateCertificates={"generation": 1, "services": ["etcd"]})
-            end = it.sim.clock.now() + timedelta(minutes=60)
-            while nested(await it.stage.get_cluster(), "status", "certificateRotationGeneration") != 1:
-                assert it.sim.clock.now() < end
-                await it.sim.advance(seconds=1)
-            await it.stage.wait_for_settled()
+            await ask(it, rotateCertificates={"generation": 1})
+            cluster = await renewed(it)
             machines = await machines_of(it.sim, it.ref)
             orders = {nested(raw, "status", "restarted") for raw in machines}
             assert len(orders) == 1
             assert str(orders.pop()).startswith("certificates-1-")
-            conditions = nested(await it.stage.get_cluster(), "status", "conditions")
-            said = {one["type"]: one["message"] for one in conditions}
-            assert "no new keys were made" in said["CertificatesRenewed"]
-            assert "services" in said["Accepted"]
+            assert "new certificates of every service were made" in messages(cluster)["CertificatesRenewed"]
+            assert not await serving_certificates(it) & before
             it.transcript.say("the same manifest again restarts nothing")
             await ask(it, rotateCertificates={"generation": 1})
             await it.sim.advance(minutes=5)
             return it.transcript
 
-    check_story("rotate-certificates", story)
+    check_story(f"rotate-certificates-{distribution}", story)
+
+
+def test_only_the_named_services_get_new_keys_and_machines_without_them_do_not_restart() -> None:
+    async def story() -> None:
+        pools = (a_pool("servers", 1, SERVERS), a_pool("workers", 1))
+        async with a_story(*pools) as it:
+            await it.stage.wait_for_settled()
+            before = await serving_certificates(it)
+            await ask(it, rotateCertificates={"generation": 1, "services": ["etcd", "k3s-server", "mail"]})
+            cluster = await renewed(it)
+            assert (
+                "new certificates of etcd, k3s-server were made" in messages(cluster)["CertificatesRenewed"]
+            )
+            assert "'mail', which has no certificates" in messages(cluster)["Accepted"]
+            restarted = {
+                raw["spec"]["pool"]: nested(raw, "status", "restarted")
+                for raw in await machines_of(it.sim, it.ref)
+            }
+            assert restarted["servers"]
+            assert not restarted["workers"]
+            assert await serving_certificates(it) == before
+
+            await ask(it, rotateCertificates={"generation": 2, "services": ["mail"]})
+            await it.sim.advance(minutes=10)
+            status = (await it.stage.get_cluster())["status"]
+            assert status["certificateRotationGeneration"] == 1
+
+    run_driven(story())

@@ -66,10 +66,10 @@ def test_a_manager_killed_while_a_worker_is_restarted_or_replaced_makes_no_vm_to
         assert made["harvester POST virtualmachines"] == vms, branch.moment
 
 
-def check_key_rotation(branches: RunBranches, writes: int | None) -> None:
+def check_rotation(branches: RunBranches, phase: str, jobs: int, writes: int | None) -> None:
     """With deaths at so many writes, from the first; None: at all."""
-    scenario = Scenario(("bootstrap", "rotate keys", "delete"), short=True)
-    chapter = next(one for one in run_scenario(scenario).chapters if one.phase == "rotate keys")
+    scenario = Scenario(("bootstrap", phase, "delete"), short=True)
+    chapter = next(one for one in run_scenario(scenario).chapters if one.phase == phase)
     last = chapter.last if writes is None else chapter.first + writes - 1
     calm, deaths = branches(scenario, EveryWriteBetween(chapter.first, last))
     check_branches(scenario, calm, deaths)
@@ -77,19 +77,25 @@ def check_key_rotation(branches: RunBranches, writes: int | None) -> None:
     for branch in deaths:
         assert branch.life is not None
         made = Counter(one.what for one in branch.life.writes if one.made_something)
-        assert made["guest POST jobs"] == 1, branch.moment
+        assert made["guest POST jobs"] == jobs, branch.moment
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_manager_killed_while_keys_are_rotated_restarts_the_server_once(branches: RunBranches) -> None:
-    check_key_rotation(branches, 7)
+@pytest.mark.parametrize(("phase", "jobs", "writes"), [("rotate keys", 1, 7), ("rotate token", 1, 7)])
+def test_a_manager_killed_in_a_rotation_restarts_the_server_once(
+    branches: RunBranches, phase: str, jobs: int, writes: int
+) -> None:
+    check_rotation(branches, phase, jobs, writes)
 
 
 @pytest.mark.long
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-def test_a_manager_killed_at_any_write_of_a_key_rotation_restarts_the_server_once(
-    branches: RunBranches,
+@pytest.mark.parametrize(
+    ("phase", "jobs"), [("rotate keys", 1), ("rotate token", 1), ("rotate certificates", 2)]
+)
+def test_a_manager_killed_at_any_write_of_a_rotation_restarts_each_machine_once(
+    branches: RunBranches, phase: str, jobs: int
 ) -> None:
-    check_key_rotation(branches, None)
+    check_rotation(branches, phase, jobs, None)

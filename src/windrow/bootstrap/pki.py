@@ -48,9 +48,14 @@ def new_cluster_secrets(now: datetime) -> ClusterSecrets:
     return ClusterSecrets(
         **authorities,
         service_key=pki.new_rsa_signing_key(),
-        server_password=operating_system.token_hex(32),
-        agent_password=operating_system.token_hex(32),
+        server_password=new_password(),
+        agent_password=new_password(),
     )
+
+
+def new_password() -> str:
+    """Another password of a token."""
+    return operating_system.token_hex(32)
 
 
 def list_ca_files(cluster: ClusterSecrets, tls: str) -> Iterator[File]:

@@ -67,6 +67,16 @@ class ClusterSecrets:
     service_key: str = field(repr=False)
     server_password: str = field(repr=False)
     agent_password: str = field(repr=False)
+    # Of the server token: the one that the servers are about to be given, and those of before, the last first.
+    next_server_password: str = field(default="", repr=False)
+    former_server_passwords: tuple[str, ...] = field(default=(), repr=False)
+    rotation: str = ""  # the id of the rotation that has made the present server token
+
+    @property
+    def server_passwords(self) -> tuple[str, ...]:
+        """All that are known of the server token, the present one first."""
+        upcoming = (self.next_server_password,) if self.next_server_password else ()
+        return (self.server_password, *upcoming, *self.former_server_passwords)
 
 
 @dataclass(frozen=True, slots=True)

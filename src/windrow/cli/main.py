@@ -51,6 +51,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("scale", "scale", "set the number of machines in a pool"),
         Command("pause", "changes.pause", "hold the changes of a cluster's machines"),
         Command("resume", "changes.resume", "go on with them"),
+        Command("rotate", "changes.rotate", "rotate certificates, encryption keys or the server token"),
         Command("kubeconfig", "kubeconfig", "print the kubeconfig of a cluster"),
         Command("delete", "delete", "delete a cluster, its machines and their disks"),
     ),

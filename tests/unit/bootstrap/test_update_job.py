@@ -13,6 +13,7 @@ from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.cloud_config import File
 from windrow.bootstrap.install.unit import STATE
 from windrow.bootstrap.install.update_job import (
+    FOLLOWED,
     MAX_SECRET,
     PENDING,
     WORKSPACE,
@@ -267,3 +268,53 @@ def test_the_version_is_named_as_the_distribution_writes_it(distribution: object
 
     assert f'if [ "$installed" != {NEW} ]' in script
     assert distribution.INSTALLER.environment_file in script  # type: ignore[attr-defined]
+
+
+def with_keys(host: Host, fails: bool = False, **rest: object) -> UpdateJob:
+    """A job by which certificates get new keys; the program notes what it is told as systemctl does."""
+    host.program("rke2", f'echo "rke2 $*" >> {host.root}/log{"; exit 1" if fails else ""}')
+    return the_job(host, version=OLD, order="certificates-1-2", new_keys=True, **rest)
+
+
+def everything_told(host: Host) -> list[str]:
+    log = (host.root / "log").read_text().splitlines()
+    return [line for line in log if not line.startswith(("daemon-reload", "show", "is-active"))]
+
+
+def run_with_followed(host: Host, job: UpdateJob) -> subprocess.CompletedProcess[str]:
+    original = render_script(job).replace(FOLLOWED, str(host.root / "state/followed"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{__name__}.render_script", lambda _: original)
+        return host.run(job)
+
+
+def test_new_keys_are_made_while_the_service_is_stopped_and_once(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    job = with_keys(host, services=("etcd", "kubelet"), data_directory="/data/my rke2")
+
+    assert run_with_followed(host, job).returncode == 0
+    assert everything_told(host) == [
+        "stop rke2-agent.service",
+        "rke2 certificate rotate --service=etcd,kubelet --data-dir=/data/my rke2",
+        RESTART,
+    ]
+    (host.root / "log").unlink()
+    assert run_with_followed(host, job).returncode == 0
+    assert everything_told(host) == []
+
+
+def test_a_service_that_gets_no_new_keys_is_started_with_its_own(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    job = with_keys(host, fails=True)
+
+    answer = run_with_followed(host, job)
+
+    assert answer.returncode == 1
+    assert "runs on with its own" in answer.stderr
+    assert everything_told(host) == [
+        "stop rke2-agent.service",
+        "rke2 certificate rotate",
+        "start --no-block rke2-agent.service",
+    ]
+    assert not (host.root / "state/pending").exists()
+    assert not (host.root / "state/followed").exists()

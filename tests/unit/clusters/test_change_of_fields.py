@@ -146,6 +146,7 @@ VALUES: Mapping[str, Any] = {
     "spec.rkeConfig.registries": {"mirrors": {"docker.io": {"endpoint": ["https://mirror"]}}},
     "spec.rkeConfig.rotateCertificates": {"generation": 1},
     "spec.rkeConfig.rotateEncryptionKeys": {"generation": 1},
+    "spec.rkeConfig.rotateToken": {"generation": 1},
     "spec.rkeConfig.upgradeStrategy": {"workerConcurrency": "2"},
     f"{POOL}.cloudCredentialSecretName": "fleet-default:other",
     f"{POOL}.controlPlaneRole": True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,6 +45,24 @@ def test_each_server_is_asked_by_its_own_address_with_the_server_token_and_the_c
     assert of.credentials == ["server:server"]
     (config,) = of.configs
     assert (config.ca, config.proxy_url, config.insecure) == ("certificate", "http://proxy:3128", False)
+
+
+def test_a_server_is_asked_with_the_token_that_it_has_while_that_is_rotated():
+    of = Supervisors()
+    secrets = replace(SECRETS, next_server_password="next", former_server_passwords=("then", "long ago"))
+    both = Supervisor(secrets, RKE2, "10.0.0.1", of.connect)
+    of.answers = [lambda _: Reply(401, b"not authorized"), lambda _: Reply(403, b"forbidden")]
+
+    asyncio.run(both.rotate_token("next"))
+    assert of.credentials == ["server:server", "server:next", "server:then"]
+
+    of.answers = [lambda _: Reply(401, b"not authorized")] * 3
+    with pytest.raises(TokenRejected):
+        asyncio.run(both.rotate_token("next"))
+    of.answers, of.credentials[:] = [lambda _: Reply(500, b"no")], []
+    with pytest.raises(RequestRefused):
+        asyncio.run(both.rotate_token("next"))
+    assert of.credentials == ["server:server"]  # what was not rejected may have been carried out
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ MAX_SECRET = 900_000  # bytes; the API server takes a megabyte with its names
 class UpdateJob:
     """What one machine is changed to. `restarts` says whether its service may be restarted for it; without that only the
     files are written. Those in `applied_directory` need no restart: the server applies them by itself. With an `order` the service is
-    restarted once, whatever its files are."""
+    restarted once, whatever its files are; with `new_keys` certificates are made anew meanwhile, those of `services` or all."""
 
     name: str
     node: str
@@ -64,6 +64,9 @@ class UpdateJob:
     applied_directory: str
     restarts: bool = True
     order: str = ""
+    new_keys: bool = False
+    services: tuple[str, ...] = ()
+    data_directory: str = ""
     image: str = SANDBOX_IMAGE
 
 
@@ -172,6 +175,23 @@ if [ "$(cat {followed} 2>/dev/null || echo none)" != {order} ]; then
 fi
 """
 
+# The keys of a service that runs are not to change under it. One that cannot be given new ones runs on with its own.
+_NEW_KEYS = """\
+PATH="$PATH:/usr/local/bin:/opt/{name}/bin"
+export PATH
+if [ "$(cat {followed} 2>/dev/null || echo none)" != {order} ]; then
+  touch {pending}
+  systemctl stop {service}
+  if ! {name} certificate rotate{flags}; then
+    rm -f {pending}
+    systemctl start --no-block {service}
+    echo "no certificates were made; "{service}" runs on with its own" >&2
+    exit 1
+  fi
+  echo {order} > {followed}
+fi
+"""
+
 _UNIT_CHANGED = """\
 systemctl daemon-reload
 """
@@ -240,13 +260,20 @@ def render_script(job: UpdateJob) -> str:
     parts = ["#!/bin/sh\nset -eu\nmkdir -p /var/lib/windrow\n"]
     parts += [_put(number, file, job) for number, file in enumerate(job.files)]
     if job.order:
-        parts.append(_ORDER.format(**names, order=quote(job.order), followed=quote(FOLLOWED)))
+        order = {"order": quote(job.order), "followed": quote(FOLLOWED), "name": installer.layout.name}
+        script = _NEW_KEYS if job.new_keys else _ORDER
+        parts.append(script.format(**names, **order, flags=_render_flags(job)))
     parts.append(_UNIT_CHANGED)
     if job.restarts:
         parts.append(_INSTALL.format(**names, timeout=INSTALL_TIMEOUT_S, attempts=INSTALL_ATTEMPTS))
         parts.append(_RESTART.format(**names, timeout=START_TIMEOUT_S))
     parts.append(f"rm -rf {WORKSPACE}\n")
     return "".join(parts)
+
+
+def _render_flags(job: UpdateJob) -> str:
+    services = f" --service={','.join(job.services)}" if job.services else ""
+    return services + (f" --data-dir={quote(job.data_directory)}" if job.data_directory else "")
 
 
 def _put(number: int, file: File, job: UpdateJob) -> str:

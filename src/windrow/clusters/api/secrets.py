@@ -124,6 +124,10 @@ def read_credential(name: str, secret: SecretData | None) -> ClientConfig:
 _CERTIFICATES = ("server_ca", "client_ca", "request_header_ca", "etcd_peer_ca", "etcd_server_ca")
 _TEXTS = ("service_key", "server_password", "agent_password")
 GUEST_KUBECONFIG = "guest-kubeconfig"
+# Keys of the server token, beside those that every cluster has.
+PASSWORD, NEXT_PASSWORD = "server-password", "server-password-next"
+FORMER_PASSWORDS, ROTATION = "server-passwords-former", "server-password-rotation"
+MAX_FORMER = 50
 
 
 def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
@@ -187,9 +191,33 @@ def read_secrets(secret: SecretData | None, cluster_uid: str) -> ClusterSecrets 
             name: CertKeyPair(data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"]) for name in _CERTIFICATES
         }
         parts |= {name: data[_key(name)] for name in _TEXTS}
-        return ClusterSecrets(**parts)
     except KeyError:
         return None
+    return ClusterSecrets(
+        **parts,
+        next_server_password=data.get(NEXT_PASSWORD, ""),
+        former_server_passwords=tuple(data.get(FORMER_PASSWORDS, "").split()),
+        rotation=data.get(ROTATION, ""),
+    )
+
+
+def render_next_password(password: str | None) -> dict[str, str | None]:
+    """The change of the Secret's data by which this becomes the password of the server token that is going to be; None: there is
+    none."""
+    return {NEXT_PASSWORD: None if password is None else encode_base64(password)}
+
+
+def render_server_password(secrets: ClusterSecrets, password: str, rotation: str) -> dict[str, str | None]:
+    """The change of the Secret's data by which this is the password of the server token from now on. The one of before is kept:
+    etcd snapshots of its time are opened by it."""
+    before = (secrets.server_password, *secrets.former_server_passwords)
+    former = [one for one in dict.fromkeys(before) if one != password][:MAX_FORMER]
+    return {
+        PASSWORD: encode_base64(password),
+        FORMER_PASSWORDS: encode_base64("\n".join(former)),
+        ROTATION: encode_base64(rotation),
+        NEXT_PASSWORD: None,
+    }
 
 
 def read_guest_credential(secret: SecretData | None, cluster: Cluster) -> GuestCredential | None:

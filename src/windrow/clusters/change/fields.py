@@ -29,7 +29,13 @@ GLOBAL_CONFIG = "spec.rkeConfig.machineGlobalConfig"
 POOL = "spec.rkeConfig.machinePools[]"
 
 # Fields that ask for something to be done once: no machine has them, and machines have turns for them all the same.
-ORDERS = frozenset({"spec.rkeConfig.rotateCertificates", "spec.rkeConfig.rotateEncryptionKeys"})
+ORDERS = frozenset(
+    {
+        "spec.rkeConfig.rotateCertificates",
+        "spec.rkeConfig.rotateEncryptionKeys",
+        "spec.rkeConfig.rotateToken",
+    }
+)
 
 # The least disruptive first: of several changes of a machine the last one counts.
 CHANGES: tuple[Change, ...] = (

@@ -99,14 +99,21 @@ class KeyRotation:
 
     # -- certificates
 
-    async def begin_renewal(self, generation: int, state: ClusterState) -> None:
+    async def begin_renewal(self, action: do.BeginRenewal, state: ClusterState) -> None:
         now = self._context.clock.now()
-        order = f"certificates-{generation}-{int(now.timestamp())}"
-        run = {"generation": generation, "id": order, "since": format_time(now)}
+        kind = "certificates" if action.makes_keys else "renewal"
+        run = {
+            "generation": action.generation,
+            "id": f"{kind}-{action.generation}-{int(now.timestamp())}",
+            "since": format_time(now),
+            "newKeys": action.makes_keys or None,
+            "services": list(action.services) or None,
+        }
         await self._context.patch_observed_cluster(state, {"certificateRotationRun": run})
 
     async def finish_renewal(self, generation: int, state: ClusterState) -> None:
-        change = {"certificateRotationGeneration": generation, "certificateRotationRun": None}
+        """What was done is kept for the condition; without an id nothing is under way."""
+        change = {"certificateRotationGeneration": generation, "certificateRotationRun": {"id": None}}
         await self._context.patch_observed_cluster(state, change)
 
 

@@ -41,6 +41,7 @@ from windrow.clusters.context import (
     get_machine,
 )
 from windrow.clusters.execute.key_rotation import KeyRotation
+from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.restore import check_snapshot, restored_spec
@@ -97,6 +98,7 @@ class OperationActions:
         self._context, self._harvesters, self._guests = context, harvesters, guests
         self._connect, self._snapshots = connect, snapshots
         self._rotation = KeyRotation(context, self._supervisor)
+        self._token = TokenRotation(context, self._supervisor)
 
     async def execute(self, action: OperationAction, state: ClusterState) -> None:
         match action:
@@ -142,9 +144,19 @@ class OperationActions:
             case do.FailKeyRotation():
                 await self._rotation.fail(action.because, state, action.generation)
             case do.BeginRenewal():
-                await self._rotation.begin_renewal(action.generation, state)
+                await self._rotation.begin_renewal(action, state)
             case do.FinishRenewal():
                 await self._rotation.finish_renewal(action.generation, state)
+            case do.BeginTokenRotation():
+                await self._token.begin(action, state)
+            case do.RecordNextToken():
+                await self._token.record_next(state)
+            case do.RotateToken():
+                await self._token.rotate(action, state)
+            case do.FinishTokenRotation():
+                await self._token.set_phase("Done", state)
+            case do.FailTokenRotation():
+                await self._token.fail(action.because, state)
             case do.SaveUpgradeSnapshot():
                 await self._save_upgrade_snapshot(action, state)
             case _:
@@ -170,9 +182,9 @@ class OperationActions:
     async def _record_snapshots(self, action: do.RecordSnapshots, state: ClusterState) -> None:
         if state.secrets is None:
             raise StalePlan
-        password = state.secrets.server_password
+        passwords = state.secrets.server_passwords
         wanted = [
-            render_snapshot(state.cluster, file, find_openable(file, password)) for file in action.present
+            render_snapshot(state.cluster, file, find_openable(file, *passwords)) for file in action.present
         ]
         await asyncio.gather(
             *(self._attempt(name_of(raw), self._write(raw, state), state) for raw in wanted[:MAX_WRITES])
@@ -417,6 +429,8 @@ class OperationActions:
     async def _start_restore(self, state: ClusterState) -> None:
         recorded = state.recorded.operations.restore
         running = state.recorded.version or state.cluster.version
+        raw = await self._context.api.find(ETCD_SNAPSHOT.ref(recorded.name, state.cluster.namespace))
+        await self._token.go_back(read_snapshot(raw).file.token_hash if raw else "", state)
         forgotten = dict.fromkeys(
             (
                 "initialized",
@@ -430,6 +444,7 @@ class OperationActions:
         change = {
             **forgotten,
             "version": running if recorded.config == "none" else state.cluster.version,
+            **({"rotateTokenPhase": "Failed"} if state.recorded.operations.token.is_under_way else {}),
             "etcdSnapshotRestorePhase": "Restore",
             "etcdSnapshotRestoreRun": {"since": format_time(self._context.clock.now())},
         }

@@ -31,6 +31,7 @@ from windrow.clusters.context import (
 )
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
+from windrow.clusters.plan.operations import restarts
 from windrow.clusters.plan.updates.evidence import mark_of
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
@@ -112,7 +113,10 @@ class UpdateActions:
     ) -> UpdateJob:
         update, machine = self._update_of(action.machine, state), found.record
         spec = await self._build_spec(found, update.version, state)
-        distribution = find_distribution(update.version)
+        distribution, order = find_distribution(update.version), restarts.find_order(state)
+        if update.restart != (order.id if order is not None and update.restart else ""):
+            raise StalePlan  # the order is over
+        order = order if update.restart else None
         node = await connection.client.find(NODE.ref(action.node))
         if node is None:
             raise StalePlan
@@ -126,11 +130,14 @@ class UpdateActions:
             service=server if spec.is_server else agent,
             installer=distribution.INSTALLER,
             files=()
-            if update.restart
+            if order is not None and not order.writes_files
             else _list_changeable(list(distribution.list_files(spec, self._context.matrix)), spec),
             applied_directory=distribution.LAYOUT.manifests_directory(spec),
             restarts=update.change == SERVICE_RESTART,
             order=update.restart,
+            new_keys=order is not None and order.makes_keys,
+            services=order.list_services(found, distribution.LAYOUT.name) if order is not None else (),
+            data_directory=spec.data_directory,
             image=choose_image(node, registry, state.cluster.update_image),
         )
 

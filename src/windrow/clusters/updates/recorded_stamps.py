@@ -45,7 +45,7 @@ def read_operations(
 ) -> RecordedOperations:
     """All that is recorded of operations: since when, and when the next try is due."""
     snapshot, restore = recorded.snapshot, recorded.restore
-    rotation, renewal = recorded.rotation, recorded.renewal
+    rotation, renewal, token = recorded.rotation, recorded.renewal, recorded.token
     return replace(
         recorded,
         snapshot=replace(
@@ -59,6 +59,11 @@ def read_operations(
             retry_at=read_due(rotation.retry_at, SOON, now),
         ),
         renewal=replace(renewal, since=stamps.read(uid, "renewal", renewal.since)),
+        token=replace(
+            token,
+            since=stamps.read(uid, "token", token.since),
+            retry_at=read_due(token.retry_at, SOON, now),
+        ),
         failures={
             name: replace(one, retry_at=read_due(one.retry_at, LATER, now))
             for name, one in recorded.failures.items()

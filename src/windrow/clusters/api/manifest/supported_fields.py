@@ -214,6 +214,7 @@ _CLUSTER_CHANGES = {
     "spec.rkeConfig.provisionGeneration": OnChange("none", _ORDER),
     "spec.rkeConfig.rotateCertificates": OnChange("service restart", _RESTARTS),
     "spec.rkeConfig.rotateEncryptionKeys": OnChange("service restart", _RESTARTS, "servers"),
+    "spec.rkeConfig.rotateToken": OnChange("service restart", _RESTARTS, "servers"),
 }
 
 CLUSTER_FIELDS = FieldTable(
@@ -235,8 +236,10 @@ CLUSTER_FIELDS = FieldTable(
         f"{_ETCD}.s3": _S3_TEST,
         f"{_ETCD}.s3.cloudCredentialName": _SECRETS
         + "test_the_keys_for_s3_come_from_the_cloud_credential_as_rancher_writes_it",
-        "spec.rkeConfig.rotateCertificates.generation": "stories/test_key_rotation.py::"
-        "test_certificates_are_renewed_by_a_restart_of_every_machine_which_says_what_it_does_not_do",
+        "spec.rkeConfig.rotateCertificates": "stories/test_key_rotation.py::"
+        "test_certificates_get_new_keys_and_every_machine_restarts_once",
+        "spec.rkeConfig.rotateToken": "stories/test_token_rotation.py::"
+        "test_the_token_is_rotated_every_server_restarts_once_and_machines_join_with_the_new_one",
         "spec.rkeConfig.rotateEncryptionKeys": "stories/test_key_rotation.py::"
         "test_keys_are_rotated_and_every_server_restarts_once",
         "spec.rkeConfig.etcdSnapshotCreate": "unit/clusters/test_snapshots.py::"
@@ -337,8 +340,6 @@ CLUSTER_FIELDS = FieldTable(
         f"{_FILES}.configMap.items[].dynamic": _ROLLOUTS,
         f"{_FILES}.secret.items[].dynamic": _ROLLOUTS,
         "spec.rkeConfig.provisionGeneration": _NOT_YET,
-        "spec.rkeConfig.rotateCertificates.services": "every service is restarted, which renews what is near its end; those "
-        "that are named get no new key for it in this release",
         **{
             f"spec.rkeConfig.upgradeStrategy.{options}.{name}": why
             for options in ("controlPlaneDrainOptions", "workerDrainOptions")

@@ -12,13 +12,25 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from windrow.clusters.api.fields import Fields
+from windrow.clusters.api.operations.rotations import (
+    CERTIFICATE_SERVICES,
+    MAX_GENERATION,
+    RecordedRenewal,
+    RecordedRotation,
+    RecordedTokenRotation,
+    read_key_rotation,
+    read_mapping,
+    read_number,
+    read_renewal,
+    read_token_rotation,
+)
 from windrow.core.formats.bounds import abbreviate
 from windrow.kubernetes.objects import is_dns_subdomain, nested, time_of
 
-MAX_GENERATION = 2**31 - 1
 MAX_NODES = 50  # of one operation, as they are read back
 MAX_SPECS = 200  # digests, of the newest specs
 MAX_FAILURES = 100
+MAX_NAMED = 5  # of what is wrong in one field
 
 SnapshotPhase = Literal["", "Started", "Finished", "Failed"]
 
@@ -35,7 +47,6 @@ RestorePhase = Literal[
     "Finished",
     "Failed",
 ]
-RotationPhase = Literal["", "Prepare", "Rotate", "PostRotateRestart", "Done", "Failed"]
 RestoredConfig = Literal["none", "kubernetesVersion", "all"]
 
 
@@ -56,6 +67,8 @@ class Operations:
     restore: RestoreRequest | None = None
     rotate_keys: int = 0
     rotate_certificates: int = 0
+    certificate_services: tuple[str, ...] = ()  # whose certificates are made anew; without one, those of all
+    rotate_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,37 +111,12 @@ class RecordedRestore:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRotation:
-    """`status.rotateEncryptionKeys*`: `leader` is the Machine whose server is asked, `active_key` the one before the rotation."""
-
-    generation: int = 0
-    phase: RotationPhase = ""
-    leader: str = ""
-    id: str = ""
-    active_key: str = ""
-    snapshot: str = ""
-    message: str = ""
-    since: datetime | None = None  # the phase
-    retry_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SnapshotFailure:
     """What was refused of one object, and when it is tried again."""
 
     message: str = ""
     tries: int = 0
     retry_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedRenewal:
-    """`status.certificateRotation*`: `generation` was carried out; the one under way is that of `id`, "" where there is none."""
-
-    generation: int = 0
-    wanted: int = 0
-    id: str = ""
-    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +127,7 @@ class RecordedOperations:
     restore: RecordedRestore = field(default_factory=RecordedRestore)
     rotation: RecordedRotation = field(default_factory=RecordedRotation)
     renewal: RecordedRenewal = field(default_factory=RecordedRenewal)
+    token: RecordedTokenRotation = field(default_factory=RecordedTokenRotation)
     s3_digest: str = ""  # of what the guest was told of S3
     spec_digest: str = ""  # of the spec that snapshots carry now
     specs: tuple[str, ...] = ()  # digests of all that the manager has given a guest to carry, the newest last
@@ -147,11 +136,14 @@ class RecordedOperations:
 
 def read_operations(rke: Fields, recorded: RecordedOperations) -> Operations:
     """What `rkeConfig` asks for. A lower generation than the one carried out is a warning, and asks for nothing."""
+    certificates, services = _read_certificates(rke, recorded.renewal.generation)
     return Operations(
         snapshot_create=_read_generation(rke, "etcdSnapshotCreate", recorded.snapshot.generation),
         restore=_read_restore(rke, recorded.restore.generation),
         rotate_keys=_read_generation(rke, "rotateEncryptionKeys", recorded.rotation.generation),
-        rotate_certificates=_read_generation(rke, "rotateCertificates", recorded.renewal.generation),
+        rotate_certificates=certificates,
+        certificate_services=services,
+        rotate_token=_read_generation(rke, "rotateToken", recorded.token.generation),
     )
 
 
@@ -175,6 +167,17 @@ def _read_restore(rke: Fields, done: int) -> RestoreRequest | None:
     return None
 
 
+def _read_certificates(rke: Fields, done: int) -> tuple[int, tuple[str, ...]]:
+    """The generation, and the services that are named. Where none of them has certificates, nothing is asked for."""
+    fields = rke.child("rotateCertificates")
+    generation, named = _read_generation(rke, "rotateCertificates", done), fields.texts("services")
+    known = tuple(dict.fromkeys(one for one in named if one in CERTIFICATE_SERVICES))
+    for one in [one for one in dict.fromkeys(named) if one not in CERTIFICATE_SERVICES][:MAX_NAMED]:
+        fault = f"names {abbreviate(one)}, which has no certificates: it is left out"
+        fields.warn("services", fault, f"name some of {', '.join(CERTIFICATE_SERVICES)}")
+    return (generation if known or not named else min(generation, done)), known
+
+
 def _read_generation(rke: Fields, key: str, done: int) -> int:
     generation = rke.child(key).count("generation", 0, MAX_GENERATION)
     if 0 < generation < done:
@@ -192,7 +195,7 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
     specs = status.get("etcdSnapshotSpecs")
     return RecordedOperations(
         snapshot=RecordedSnapshot(
-            generation=_read_number(nested(status, "etcdSnapshotCreate", "generation")),
+            generation=read_number(nested(status, "etcdSnapshotCreate", "generation")),
             phase=phase if phase in ("Started", "Finished", "Failed") else "",
             name=str(run.get("name") or "") if isinstance(run, dict) else "",
             message=str(run.get("message") or "") if isinstance(run, dict) else "",
@@ -203,77 +206,44 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
             ),
         ),
         restore=_read_recorded_restore(status),
-        rotation=_read_recorded_rotation(status),
-        renewal=_read_recorded_renewal(status),
+        rotation=read_key_rotation(status),
+        renewal=read_renewal(status),
+        token=read_token_rotation(status),
         s3_digest=str(nested(status, "etcdSnapshotS3", "digest", default="") or ""),
         spec_digest=str(nested(status, "etcdSnapshotMetadata", "digest", default="") or ""),
         specs=tuple(map(str, specs[-MAX_SPECS:])) if isinstance(specs, list) else (),
         failures={
             str(name): SnapshotFailure(
-                str(raw.get("message") or ""), _read_number(raw.get("tries")), time_of(raw, "retryAt")
+                str(raw.get("message") or ""), read_number(raw.get("tries")), time_of(raw, "retryAt")
             )
-            for name, raw in sorted(_mapping(status, "etcdSnapshotFailures").items())[:MAX_FAILURES]
+            for name, raw in sorted(read_mapping(status, "etcdSnapshotFailures").items())[:MAX_FAILURES]
             if isinstance(raw, dict)
         },
     )
 
 
 def _read_recorded_restore(status: Mapping[str, Any]) -> RecordedRestore:
-    request, run = _mapping(status, "etcdSnapshotRestore"), _mapping(status, "etcdSnapshotRestoreRun")
+    request, run = read_mapping(status, "etcdSnapshotRestore"), read_mapping(status, "etcdSnapshotRestoreRun")
     phase, config = status.get("etcdSnapshotRestorePhase"), request.get("restoreRKEConfig")
     replaced = run.get("replaced")
     return RecordedRestore(
-        generation=_read_number(request.get("generation")),
+        generation=read_number(request.get("generation")),
         phase=next((one for one in get_args(RestorePhase) if one == phase), ""),
         name=str(request.get("name") or ""),
         config=next((one for one in get_args(RestoredConfig) if one == config), "none"),
         id=str(run.get("id") or ""),
         file=str(run.get("file") or ""),
-        s3=_mapping(run, "s3"),
+        s3=read_mapping(run, "s3"),
         replaced=tuple(map(str, replaced)) if isinstance(replaced, list) else (),
         message=str(run.get("message") or ""),
         since=time_of(run, "since"),
     )
 
 
-def _read_recorded_rotation(status: Mapping[str, Any]) -> RecordedRotation:
-    run, phase = _mapping(status, "rotateEncryptionKeysRun"), status.get("rotateEncryptionKeysPhase")
-    return RecordedRotation(
-        generation=_read_number(_mapping(status, "rotateEncryptionKeys").get("generation")),
-        phase=next((one for one in get_args(RotationPhase) if one == phase), ""),
-        leader=str(status.get("rotateEncryptionKeysLeader") or ""),
-        id=str(run.get("id") or ""),
-        active_key=str(run.get("activeKey") or ""),
-        snapshot=str(run.get("snapshot") or ""),
-        message=str(run.get("message") or ""),
-        since=time_of(run, "since"),
-        retry_at=time_of(run, "retryAt"),
-    )
-
-
-def _read_recorded_renewal(status: Mapping[str, Any]) -> RecordedRenewal:
-    run = _mapping(status, "certificateRotationRun")
-    return RecordedRenewal(
-        generation=_read_number(status.get("certificateRotationGeneration")),
-        wanted=_read_number(run.get("generation")),
-        id=str(run.get("id") or ""),
-        since=time_of(run, "since"),
-    )
-
-
-def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = raw.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _read_number(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value <= MAX_GENERATION else 0
-
-
 def _read_node(machine: str, raw: Mapping[str, Any]) -> NodeSnapshot:
     return NodeSnapshot(
         machine,
-        tries=_read_number(raw.get("tries")),
+        tries=read_number(raw.get("tries")),
         snapshot=str(raw.get("snapshot") or ""),
         message=str(raw.get("message") or ""),
         retry_at=time_of(raw, "retryAt"),

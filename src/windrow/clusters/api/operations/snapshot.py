@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from gzip import GzipFile, compress
@@ -200,11 +200,16 @@ def token_hash(password: str) -> str:
     return hashlib.sha256(password.encode()).hexdigest()[:12]
 
 
-def find_openable(file: SnapshotFile, password: str) -> Openable:
-    """Whether the server token with this password opens the snapshot."""
-    if not file.token_hash or not password:
+def find_openable(file: SnapshotFile, *passwords: str) -> Openable:
+    """Whether a server token with one of these passwords opens the snapshot."""
+    if not file.token_hash or not any(passwords):
         return "Unknown"
-    return "True" if file.token_hash == token_hash(password) else "False"
+    return "True" if find_password(file.token_hash, passwords) else "False"
+
+
+def find_password(digest: str, passwords: Iterable[str]) -> str:
+    """That of the server token with this digest; "" without one."""
+    return next((one for one in passwords if one and token_hash(one) == digest), "")
 
 
 def render_snapshot(cluster: Cluster, file: SnapshotFile, openable: Openable) -> Raw:
@@ -261,7 +266,13 @@ def metadata_name(runtime: str) -> str:
 
 
 # One-shot operations are no part of what a restore brings back.
-ONE_SHOT = ("etcdSnapshotCreate", "etcdSnapshotRestore", "rotateCertificates", "rotateEncryptionKeys")
+ONE_SHOT = (
+    "etcdSnapshotCreate",
+    "etcdSnapshotRestore",
+    "rotateCertificates",
+    "rotateEncryptionKeys",
+    "rotateToken",
+)
 
 
 def without_operations(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -214,9 +214,12 @@ class BeginRenewal(
     reason="RenewCertificates",
     done="Began to restart the machines of {cluster} for their certificates",
 ):
-    """Record that every machine restarts its service, which renews its certificates."""
+    """Record that every machine restarts its service, which renews its certificates. With `makes_keys` they get new keys
+    before: those of `services`, or all."""
 
     generation: int
+    makes_keys: bool
+    services: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,5 +227,46 @@ class FinishRenewal(
     OperationAction, reason="CertificatesRenewed", done="Restarted the machines of {cluster}"
 ):
     """Record that every machine has restarted."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class BeginTokenRotation(
+    OperationAction, reason="RotateToken", done="Began to rotate the server token of {cluster}"
+):
+    """Record that the server token is going to be rotated, and which server is given the new one first."""
+
+    generation: int
+    leader: str
+
+
+@dataclass(frozen=True)
+class RecordNextToken(OperationAction, reason="RecordNextToken"):
+    """Make the password of the new server token, and write it to the Secret of the cluster, unless there is one."""
+
+
+@dataclass(frozen=True)
+class RotateToken(OperationAction, reason="GiveToken"):
+    """Give a server the new token, and make it the present one of the Secret."""
+
+    leader: str
+
+
+@dataclass(frozen=True)
+class FinishTokenRotation(
+    OperationAction, reason="TokenRotated", done="Rotated the server token of {cluster}"
+):
+    """Record that every server has the new token."""
+
+
+@dataclass(frozen=True)
+class FailTokenRotation(
+    OperationAction,
+    reason="TokenRotationFailed",
+    done="Failed to rotate the server token of {cluster}",
+    event="Warning",
+):
+    """Record why the server token was not rotated. It stays so until the generation is raised."""
 
     generation: int

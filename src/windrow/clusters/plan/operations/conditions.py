@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from windrow.clusters.plan.operations.rotation import RENEWED
+from windrow.clusters.plan.operations.certificates import describe_end
 from windrow.clusters.state import ClusterState
 from windrow.kubernetes.conditions import Condition
 
 SNAPSHOT_CREATED, SNAPSHOT_RESTORED = "SnapshotCreated", "SnapshotRestored"
 KEYS_ROTATED, CERTIFICATES_RENEWED = "EncryptionKeysRotated", "CertificatesRenewed"
+TOKEN_ROTATED = "ServerTokenRotated"
 
 
 def operation_conditions(state: ClusterState) -> list[Condition]:
@@ -28,7 +29,12 @@ def operation_conditions(state: ClusterState) -> list[Condition]:
         found.append(_condition(CERTIFICATES_RENEWED, "Restart", name, ""))
     elif recorded.renewal.generation:
         name = f"rotateCertificates of generation {recorded.renewal.generation}"
-        found.append(_condition(CERTIFICATES_RENEWED, "Finished", name, f"{name}: {RENEWED}"))
+        found.append(
+            _condition(CERTIFICATES_RENEWED, "Finished", name, f"{name}: {describe_end(recorded.renewal)}")
+        )
+    if recorded.token.phase:
+        name = f"rotateToken of generation {recorded.token.generation}"
+        found.append(_condition(TOKEN_ROTATED, recorded.token.phase, name, recorded.token.message))
     return found
 
 

@@ -31,6 +31,7 @@ from windrow.clusters.api.operations.snapshot import (
     ETCDSnapshot,
     NoClusterSpec,
     decode_spec,
+    find_password,
     read_snapshot,
     spec_digest,
     token_hash,
@@ -243,8 +244,10 @@ def _check_file(snapshot: ETCDSnapshot, where: str) -> Problem | None:
 
 
 def _check_token(snapshot: ETCDSnapshot, where: str, state: ClusterState) -> Problem | None:
+    """A token of before opens it, too: the cluster goes back to that one then."""
     own = token_hash(state.secrets.server_password) if state.secrets else ""
-    if snapshot.file.token_hash in ("", own):
+    known = state.secrets.server_passwords if state.secrets else ()
+    if snapshot.file.token_hash in ("", own) or find_password(snapshot.file.token_hash, known):
         return None
     return _refuse(
         f"{where} was made with another server token (digest {snapshot.file.token_hash}, that of the Cluster is {own}), and what "

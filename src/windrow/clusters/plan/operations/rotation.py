@@ -1,4 +1,4 @@
-"""Rotation of the keys with which Secrets are encrypted in etcd: `rotateEncryptionKeys`; and renewal of certificates.
+"""Rotation of the keys with which Secrets are encrypted in etcd: `rotateEncryptionKeys`; and which rotation has its turn.
 
 The phases are Rancher's (reference/10-day2 §2.4), as far as releases that rotate in one step have them:
 
@@ -12,8 +12,7 @@ The phases are Rancher's (reference/10-day2 §2.4), as far as releases that rota
 While the leader rotates no machine has its turn: a server that ends meanwhile leaves the keys as they were. That a rotation is
 not asked for twice follows from its key: once the active one is another than was recorded before, it has been made.
 
-`rotateCertificates` restarts the service of every machine, which renews those certificates that are near their end. It and a
-rotation of keys never overlap.
+Rotations never overlap, those of certificates and of the server token among them.
 """
 
 from __future__ import annotations
@@ -21,17 +20,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 from windrow.clusters.plan.actions import PartialPlan
-from windrow.clusters.plan.operations import restore
+from windrow.clusters.plan.operations import certificates, restarts, restore, token_rotation
 from windrow.clusters.plan.operations.actions import (
     BeginKeyRotation,
-    BeginRenewal,
     FailKeyRotation,
     FinishKeyRotation,
-    FinishRenewal,
     RotateKeys,
     SaveRotationSnapshot,
 )
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.state import ClusterState
 from windrow.core.formats.duration import human_duration
 from windrow.core.formats.version import NotVersion, Version
 
@@ -42,68 +39,43 @@ FINISHED = "reencrypt_finished"
 BETWEEN = ("start", FINISHED)
 RETRY = timedelta(seconds=15)
 TIMEOUT = timedelta(minutes=30)
-RENEWED = (
-    "every service was restarted, which renews certificates within 120 days of their end (90 before v1.33.1, v1.32.5, v1.31.9 and "
-    "v1.30.13); others stay as they are, and no new keys were made"
-)
 
 
 def holds_turns(state: ClusterState) -> bool:
     """Whether no turn may begin: keys are about to be rotated, or being rotated."""
-    return state.recorded.operations.rotation.phase in ("Prepare", "Rotate")
-
-
-def find_restart_order(state: ClusterState) -> str:
-    """The order by which servers restart now, "" while none is to."""
-    recorded = state.recorded.operations
-    return recorded.rotation.id if recorded.rotation.phase == "PostRotateRestart" else recorded.renewal.id
-
-
-def describe_restart(state: ClusterState) -> str:
-    """Why machines restart."""
-    return (
-        "certificates are renewed" if state.recorded.operations.renewal.id else "encryption keys were rotated"
+    return state.recorded.operations.rotation.phase in ("Prepare", "Rotate") or token_rotation.holds_turns(
+        state
     )
 
 
-def list_not_restarted(state: ClusterState) -> list[MachineState]:
-    """The machines that have yet to restart by the order: servers, and all for their certificates. Those that were made since have
-    nothing old."""
-    order, recorded = find_restart_order(state), state.recorded.operations
-    since = recorded.renewal.since if recorded.renewal.id else recorded.rotation.since
-    return [
-        one
-        for one in state.active
-        if order
-        and (one.record.is_server or recorded.renewal.id)
-        and one.record.was_ready
-        and one.record.restarted != order
-        and (since is None or one.record.created <= since)
-    ]
-
-
 def plan(state: ClusterState) -> PartialPlan:
-    """The next step of the rotation, if there is one."""
-    partial, recorded = PartialPlan(), state.recorded.operations.rotation
+    """The next step of the rotation under way, of whatever; else that of the first which is asked for."""
+    partial, recorded, asked = PartialPlan(), state.recorded.operations, state.cluster.operations
     if not state.recorded.initialized or restore.is_under_way(state):
         return partial
-    if state.recorded.operations.renewal.id:
-        _await_renewal(state, partial)
-        return partial
-    match recorded.phase:
+    if recorded.renewal.id:
+        certificates.go_on(state, partial)
+    elif recorded.token.is_under_way:
+        token_rotation.go_on(state, partial)
+    elif recorded.rotation.phase in ("Prepare", "Rotate", "PostRotateRestart"):
+        _go_on(state, partial)
+    elif asked.rotate_keys > recorded.rotation.generation:
+        _begin(state, partial)
+    elif asked.rotate_token > recorded.token.generation:
+        token_rotation.begin(state, partial)
+    elif asked.rotate_certificates > recorded.renewal.generation:
+        certificates.begin(state, partial)
+    return partial
+
+
+def _go_on(state: ClusterState, partial: PartialPlan) -> None:
+    match state.recorded.operations.rotation.phase:
         case "Prepare":
             _save_snapshot(state, partial)
         case "Rotate":
             _rotate(state, partial)
-        case "PostRotateRestart":
-            _await_restarts(state, partial)
-        case _ if state.cluster.operations.rotate_keys > recorded.generation:
-            _begin(state, partial)
-        case _ if state.cluster.operations.rotate_certificates > state.recorded.operations.renewal.generation:
-            _begin_renewal(state, partial)
         case _:
-            pass
-    return partial
+            _await_restarts(state, partial)
 
 
 def _begin(state: ClusterState, partial: PartialPlan) -> None:
@@ -119,38 +91,11 @@ def _begin(state: ClusterState, partial: PartialPlan) -> None:
             )
         )
         return
-    leader, turns = _find_leader(state), [one.name for one in state.active if one.record.update is not None]
-    if turns or not state.recorded.provisioned:
-        what = f"the turn of Machine {turns[0]}" if turns else "all machines to join"
-        partial.wait(f"{what} to end", "encryption keys are rotated")
-    elif leader is None:
-        partial.wait("a server to be Ready, and the guest API to answer", "encryption keys are rotated")
-    elif state.cluster.paused:
-        partial.wait("spec.paused to be unset", "encryption keys are rotated")
-    else:
-        partial.actions.append(BeginKeyRotation(why, generation, leader.name))
-
-
-def _begin_renewal(state: ClusterState, partial: PartialPlan) -> None:
-    generation = state.cluster.operations.rotate_certificates
-    if state.cluster.paused or not state.recorded.provisioned:
-        what = "spec.paused to be unset" if state.cluster.paused else "all machines to join"
-        partial.wait(what, "every machine restarts its service")
+    leader, missing = restarts.find_leader(state), restarts.why_not_begin(state)
+    if missing or leader is None:
+        partial.wait(missing, "encryption keys are rotated")
         return
-    partial.actions.append(BeginRenewal(f"rotateCertificates.generation is {generation}", generation))
-
-
-def _await_renewal(state: ClusterState, partial: PartialPlan) -> None:
-    left = list_not_restarted(state)
-    if left:
-        partial.wait(f"{len(left)} machines to restart ({_name(left)})", "what was near its end is renewed")
-        return
-    partial.actions.append(FinishRenewal(RENEWED, state.recorded.operations.renewal.wanted))
-
-
-def _name(machines: list[MachineState]) -> str:
-    more = f" and {len(machines) - 3} more" if len(machines) > 3 else ""
-    return ", ".join(one.name for one in machines[:3]) + more
+    partial.actions.append(BeginKeyRotation(why, generation, leader.name))
 
 
 def _rotates(version: str) -> bool:
@@ -160,21 +105,10 @@ def _rotates(version: str) -> bool:
         return False
 
 
-def _find_leader(state: ClusterState) -> MachineState | None:
-    servers = [one for one in state.active if one.record.is_control_plane and one.is_ready and one.address]
-    return (
-        min(servers, key=lambda one: (one.record.created, one.name)) if _answers(state) and servers else None
-    )
-
-
-def _answers(state: ClusterState) -> bool:
-    return state.guest.is_reachable and not state.guest.interruption
-
-
 def _save_snapshot(state: ClusterState, partial: PartialPlan) -> None:
     recorded = state.recorded.operations.rotation
     members = [one for one in state.etcd_members if state.is_healthy_etcd_member(one) and one.address]
-    if not members or not _answers(state):
+    if not members or not restarts.answers(state):
         partial.wait("an etcd member that answers", "it makes a snapshot, before encryption keys are rotated")
         return
     why = "Secrets cannot be read without their key"
@@ -185,7 +119,7 @@ def _rotate(state: ClusterState, partial: PartialPlan) -> None:
     recorded = state.recorded.operations.rotation
     until = (recorded.since or state.now) + TIMEOUT
     leader = state.machines_by_name.get(recorded.leader)
-    is_there = leader is not None and leader.is_ready and leader.address and _answers(state)
+    is_there = leader is not None and leader.is_ready and leader.address and restarts.answers(state)
     # After an absence of the manager it is asked once more: it may have finished long ago.
     was_asked = recorded.retry_at is not None and recorded.retry_at >= until
     if leader is None or (state.now >= until and (was_asked or not is_there)):
@@ -205,9 +139,11 @@ def _rotate(state: ClusterState, partial: PartialPlan) -> None:
 
 
 def _await_restarts(state: ClusterState, partial: PartialPlan) -> None:
-    left = list_not_restarted(state)
+    left = restarts.list_not_restarted(state)
     if left:
-        partial.wait(f"{len(left)} servers to restart ({_name(left)})", "every server uses the new key")
+        partial.wait(
+            f"{len(left)} servers to restart ({restarts.name_some(left)})", "every server uses the new key"
+        )
         return
     servers = [one for one in state.active if one.record.is_control_plane and one.node is not None]
     said = {one.node.encryption_hash for one in servers if one.node is not None}

@@ -133,7 +133,7 @@ def _differs(file: SnapshotFile, name: str, state: ClusterState) -> bool:
     found = next((one for one in state.snapshots if one.name == name), None)
     if found is None:
         return not file.is_deleting
-    openable = find_openable(file, state.secrets.server_password)
+    openable = find_openable(file, *state.secrets.server_passwords)
     return not found.is_deleting and not is_as_rendered(found, render_snapshot(state.cluster, file, openable))
 
 

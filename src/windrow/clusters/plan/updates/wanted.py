@@ -15,7 +15,7 @@ from windrow.clusters.api.updates.turn import (
 )
 from windrow.clusters.api.version_steps import VERSION
 from windrow.clusters.change.pending import MachineChange, pending_changes
-from windrow.clusters.plan.operations import rotation
+from windrow.clusters.plan.operations import restarts
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.json import dumps
 from windrow.machines.port import Problem
@@ -65,13 +65,17 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
 
 def _list_restarts(named: set[str], state: ClusterState) -> Iterator[WantedUpdate]:
     """Machines whose service is to be restarted, and which have no other turn before that."""
-    order = rotation.find_restart_order(state)
-    for machine in rotation.list_not_restarted(state):
+    order = restarts.find_order(state)
+    for machine in restarts.list_not_restarted(state):
         record = machine.record
-        if machine.name not in named:
-            why = rotation.describe_restart(state)
+        if machine.name not in named and order is not None:
             yield WantedUpdate(
-                machine.name, SERVICE_RESTART, record.version, record.config_hash, why, restart=order
+                machine.name,
+                SERVICE_RESTART,
+                record.version,
+                record.config_hash,
+                order.because,
+                restart=order.id,
             )
 
 

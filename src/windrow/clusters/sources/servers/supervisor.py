@@ -11,6 +11,7 @@ What went wrong is one of four errors, each with what to do next. None of them s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +96,13 @@ class Supervisor:
         self._layout = layout
         access = ClientConfig(server=self.url, ca=secrets.server_ca.certificate, proxy_url=proxy, user=USER)
         self._transport = connect(access)
-        self._credential = encode_base64(f"{SERVER_USER}:{secrets.server_password}")
+        # While it is rotated a server has the token with which it was started: the present one, the next, or that of before.
+        passwords = (
+            *secrets.server_passwords[:1],
+            secrets.next_server_password,
+            *secrets.former_server_passwords[:1],
+        )
+        self._credentials = [encode_base64(f"{SERVER_USER}:{one}") for one in passwords if one]
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -158,12 +165,27 @@ class Supervisor:
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
         """The object in the answer, {} for an empty one. Raises SupervisorError."""
+        *others, last = self._credentials
+        for credential in others:
+            with contextlib.suppress(TokenRejected):  # nothing was carried out
+                return await self._call_as(credential, what, method, path, body, timeout_s)
+        return await self._call_as(last, what, method, path, body, timeout_s)
+
+    async def _call_as(
+        self,
+        credential: str,
+        what: str,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        timeout_s: float,
+    ) -> dict[str, Any]:
         request = Request(
             method,
             path,
             body=None if body is None else dumps(body),
             content_type="" if body is None else JSON,
-            headers=(("Authorization", f"Basic {self._credential}"),),
+            headers=(("Authorization", f"Basic {credential}"),),
         )
         try:
             async with asyncio.timeout(timeout_s):

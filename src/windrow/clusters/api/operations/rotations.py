@@ -1,0 +1,130 @@
+"""How far rotations have got: of encryption keys, of certificates, and of the server token.
+
+Encryption keys and certificates are Rancher's fields (reference/10-day2 §2.4). `rotateToken` is Windrow's own, since Rancher
+has none: its fields are named as those of encryption keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from windrow.kubernetes.objects import time_of
+
+MAX_GENERATION = 2**31 - 1
+MAX_SERVICES = 32
+RotationPhase = Literal["", "Prepare", "Rotate", "PostRotateRestart", "Done", "Failed"]
+
+# The services that have certificates, in the words of `certificate rotate` (reference/10-day2 §2.7).
+AGENT_SERVICES = ("kubelet", "kube-proxy", "rke2-controller", "k3s-controller")
+CERTIFICATE_SERVICES = (
+    "admin",
+    "api-server",
+    "auth-proxy",
+    "cloud-controller",
+    "controller-manager",
+    "etcd",
+    "scheduler",
+    "rke2-server",
+    "k3s-server",
+    *AGENT_SERVICES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRotation:
+    """`status.rotateEncryptionKeys*`: `leader` is the Machine whose server is asked, `active_key` the one before the rotation."""
+
+    generation: int = 0
+    phase: RotationPhase = ""
+    leader: str = ""
+    id: str = ""
+    active_key: str = ""
+    snapshot: str = ""
+    message: str = ""
+    since: datetime | None = None  # the phase
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRenewal:
+    """`status.certificateRotation*`: `generation` was carried out; the one under way is that of `id`, "" where there is none.
+
+    With `makes_keys` there are new keys, for `services` or, without one, for all; else what is near its end is renewed.
+    """
+
+    generation: int = 0
+    wanted: int = 0
+    id: str = ""
+    since: datetime | None = None
+    makes_keys: bool = False
+    services: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTokenRotation:
+    """`status.rotateToken*`: `leader` is the Machine whose server is given the new token."""
+
+    generation: int = 0
+    phase: RotationPhase = ""
+    leader: str = ""
+    id: str = ""
+    message: str = ""
+    since: datetime | None = None  # the phase
+    retry_at: datetime | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.phase in ("Prepare", "Rotate", "PostRotateRestart")
+
+
+def read_key_rotation(status: Mapping[str, Any]) -> RecordedRotation:
+    run, phase = read_mapping(status, "rotateEncryptionKeysRun"), status.get("rotateEncryptionKeysPhase")
+    return RecordedRotation(
+        generation=read_number(read_mapping(status, "rotateEncryptionKeys").get("generation")),
+        phase=next((one for one in get_args(RotationPhase) if one == phase), ""),
+        leader=str(status.get("rotateEncryptionKeysLeader") or ""),
+        id=str(run.get("id") or ""),
+        active_key=str(run.get("activeKey") or ""),
+        snapshot=str(run.get("snapshot") or ""),
+        message=str(run.get("message") or ""),
+        since=time_of(run, "since"),
+        retry_at=time_of(run, "retryAt"),
+    )
+
+
+def read_renewal(status: Mapping[str, Any]) -> RecordedRenewal:
+    run = read_mapping(status, "certificateRotationRun")
+    services = run.get("services")
+    return RecordedRenewal(
+        generation=read_number(status.get("certificateRotationGeneration")),
+        wanted=read_number(run.get("generation")),
+        id=str(run.get("id") or ""),
+        since=time_of(run, "since"),
+        makes_keys=run.get("newKeys") is True,
+        services=tuple(map(str, services[:MAX_SERVICES])) if isinstance(services, list) else (),
+    )
+
+
+def read_token_rotation(status: Mapping[str, Any]) -> RecordedTokenRotation:
+    run, phase = read_mapping(status, "rotateTokenRun"), status.get("rotateTokenPhase")
+    return RecordedTokenRotation(
+        generation=read_number(read_mapping(status, "rotateToken").get("generation")),
+        phase=next((one for one in get_args(RotationPhase) if one == phase), ""),
+        leader=str(status.get("rotateTokenLeader") or ""),
+        id=str(run.get("id") or ""),
+        message=str(run.get("message") or ""),
+        since=time_of(run, "since"),
+        retry_at=time_of(run, "retryAt"),
+    )
+
+
+def read_mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = raw.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def read_number(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value <= MAX_GENERATION else 0

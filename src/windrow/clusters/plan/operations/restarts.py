@@ -1,0 +1,111 @@
+"""Orders to restart the service of machines, where nothing of what they run is changed: rotations give them, turns carry them out.
+
+An order has an id, which is recorded on each machine at the end of its turn, so that none restarts twice for it. There is one
+order at a time: no rotation begins before the one before it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from windrow.clusters.api.operations.rotations import AGENT_SERVICES
+from windrow.clusters.plan.operations.snapshots import find_runtime
+from windrow.clusters.state import ClusterState, MachineState
+
+_OF_OTHERS = {"rke2": "k3s-", "k3s": "rke2-"}
+
+
+@dataclass(frozen=True, slots=True)
+class RestartOrder:
+    """Restart machines that are older than `since`; servers only, but for certificates, which workers have, too.
+
+    With `writes_files` their configuration is written before, since what is secret of it has changed. With `makes_keys` their
+    certificates get new keys before: those of `services`, or of all without one.
+    """
+
+    id: str
+    because: str
+    since: datetime | None
+    servers_only: bool = True
+    writes_files: bool = False
+    makes_keys: bool = False
+    services: tuple[str, ...] = ()
+
+    def list_services(self, machine: MachineState, runtime: str) -> tuple[str, ...]:
+        """Those of the named services that a machine has."""
+        return tuple(
+            one
+            for one in self.services
+            if (machine.record.is_server or one in AGENT_SERVICES)
+            and not one.startswith(_OF_OTHERS.get(runtime, "-"))
+        )
+
+
+def find_order(state: ClusterState) -> RestartOrder | None:
+    """The order that is being carried out."""
+    recorded = state.recorded.operations
+    if (keys := recorded.rotation).phase == "PostRotateRestart":
+        return RestartOrder(keys.id, "encryption keys were rotated", keys.since)
+    if (renewal := recorded.renewal).id:
+        because = "its certificates get new keys" if renewal.makes_keys else "certificates are renewed"
+        return RestartOrder(
+            renewal.id,
+            because,
+            renewal.since,
+            servers_only=False,
+            makes_keys=renewal.makes_keys,
+            services=renewal.services,
+        )
+    if (token := recorded.token).phase == "PostRotateRestart":
+        return RestartOrder(token.id, "the server token was rotated", token.since, writes_files=True)
+    return None
+
+
+def list_not_restarted(state: ClusterState) -> list[MachineState]:
+    """The machines that have yet to restart by the order. Those that were made since have nothing old."""
+    order = find_order(state)
+    if order is None:
+        return []
+    runtime = find_runtime(state)
+    return [
+        one
+        for one in state.active
+        if (one.record.is_server or not order.servers_only)
+        and (not order.services or order.list_services(one, runtime))
+        and one.record.was_ready
+        and one.record.restarted != order.id
+        and (order.since is None or one.record.created <= order.since)
+    ]
+
+
+def name_some(machines: Sequence[MachineState]) -> str:
+    """Their names, the first three of many."""
+    more = f" and {len(machines) - 3} more" if len(machines) > 3 else ""
+    return ", ".join(one.name for one in machines[:3]) + more
+
+
+def find_leader(state: ClusterState) -> MachineState | None:
+    """The oldest server with an API that can be asked."""
+    servers = [one for one in state.active if one.record.is_control_plane and one.is_ready and one.address]
+    return (
+        min(servers, key=lambda one: (one.record.created, one.name)) if answers(state) and servers else None
+    )
+
+
+def answers(state: ClusterState) -> bool:
+    """Whether the guest answers at this moment."""
+    return state.guest.is_reachable and not state.guest.interruption
+
+
+def why_not_begin(state: ClusterState) -> str:
+    """What is waited for before a rotation begins, "" where it may."""
+    turns = [one.name for one in state.active if one.record.update is not None]
+    if turns:
+        return f"the turn of Machine {turns[0]} to end"
+    if not state.recorded.provisioned:
+        return "all machines to join"
+    if find_leader(state) is None:
+        return "a server to be Ready, and the guest API to answer"
+    return "spec.paused to be unset" if state.cluster.paused else ""

@@ -1,0 +1,139 @@
+"""Stories of a rotation of the server token, and what becomes of one that cannot be."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from tests.stories.cluster_rig import SERVERS, Transcript, a_pool, machines_of
+from tests.stories.test_cluster_life import Story, a_story
+from tests.stories.test_etcd_snapshots import ask
+from tests.stories.test_updates import check_story
+from tests.support.clock import run_driven
+
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.names import secrets_name
+from windrow.core.formats.json import dumps
+from windrow.core.text import encode_base64
+from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts
+from windrow.kubernetes.resources import EVENT, JOB, SECRET
+
+
+async def phase(it: Story, *wanted: str, generation: int = 1) -> Raw:
+    """The status of the Cluster once the rotation of this generation is at one of these phases."""
+    end = it.sim.clock.now() + timedelta(minutes=90)
+    while True:
+        status = (await it.stage.get_cluster()).get("status") or {}
+        done = nested(status, "rotateToken", "generation", default=0)
+        if done == generation and status.get("rotateTokenPhase") in wanted:
+            return status
+        assert it.sim.clock.now() < end, f"{status.get('rotateTokenPhase')}: {status.get('waiting')}"
+        await it.sim.advance(seconds=1)
+
+
+async def tokens(it: Story) -> dict[str, str]:
+    """What the Secret of the cluster holds of its server token."""
+    ref = SECRET.ref(secrets_name(it.ref.name), it.ref.namespace)
+    held = secret_texts(await it.sim.management_client.get(ref))
+    return {key: text for key, text in held.items() if key.startswith("server-password")}
+
+
+async def check_nothing_tells(it: Story, passwords: set[str]) -> None:
+    """The tokens are in the Secret of the cluster, and on its servers: not in what others may read, nor left in its guest."""
+    management, guest = it.sim.management_client, await it.stage.guest_client()
+    shown = [await management.list(kind, it.ref.namespace) for kind in (CLUSTER, MACHINE, EVENT)]
+    shown += [await guest.list(kind, "kube-system") for kind in (JOB, EVENT)]
+    left = [
+        raw for raw in await guest.list(SECRET, "kube-system") if name_of(raw).startswith("windrow-update")
+    ]
+    assert left == []
+    text = dumps(shown).decode() + "\n".join(it.transcript.lines)
+    assert not [one for one in passwords if one in text or encode_base64(one) in text]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("distribution", "version"), [("rke2", "v1.34.7+rke2r1"), ("k3s", "v1.34.7+k3s1")])
+def test_the_token_is_rotated_every_server_restarts_once_and_machines_join_with_the_new_one(
+    distribution: str, version: str
+) -> None:
+    async def story() -> Transcript:
+        pools = (a_pool("servers", 3, SERVERS), a_pool("workers", 1))
+        async with a_story(*pools, kubernetesVersion=version) as it:
+            await it.stage.wait_for_settled()
+            before = (await tokens(it))["server-password"]
+            it.transcript.lines.clear()
+            it.transcript.say("a user raises rotateToken.generation to 1")
+            await ask(it, rotateToken={"generation": 1})
+            status = await phase(it, "Done", "Failed")
+            assert status["rotateTokenPhase"] == "Done", status["rotateTokenRun"]
+            await it.stage.wait_for_settled()
+            now = await tokens(it)
+            assert now["server-password"] != before
+            assert now["server-passwords-former"].split() == [before]
+            assert "server-password-next" not in now
+            for raw in await machines_of(it.sim, it.ref):
+                wanted = status["rotateTokenRun"]["id"] if raw["spec"]["pool"] == "servers" else None
+                assert nested(raw, "status", "restarted") == wanted
+            it.transcript.say("the same manifest again rotates nothing; a server more joins")
+            await ask(it, rotateToken={"generation": 1})
+            path = "/spec/rkeConfig/machinePools/0/quantity"
+            change = [{"op": "replace", "path": path, "value": 4}]
+            await it.sim.management_client.json_patch(it.ref, change)
+            await it.sim.advance(minutes=5)
+            await it.stage.wait_for_settled()
+            assert len(await it.stage.list_nodes()) == 5
+            assert await tokens(it) == now
+            await check_nothing_tells(it, {before, now["server-password"]})
+            return it.transcript
+
+    check_story(f"rotate-token-{distribution}", story)
+
+
+async def roll_back(it: Story, held: dict[str, str]) -> None:
+    """The Secret is as in a backup of the manager from before the rotation."""
+    now = await tokens(it)
+    data = {key: encode_base64(held[key]) if key in held else None for key in now}
+    await it.sim.management_client.patch(
+        SECRET.ref(secrets_name(it.ref.name), it.ref.namespace), {"data": data}
+    )
+
+
+def test_a_manager_that_was_restored_from_before_the_rotation_says_that_its_token_is_rejected() -> None:
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS)) as it:
+            await it.stage.wait_for_settled()
+            before = await tokens(it)
+            await ask(it, rotateToken={"generation": 1})
+            await phase(it, "Done")
+            await it.stage.wait_for_settled()
+            now = await tokens(it)
+            await roll_back(it, before)
+            await ask(it, rotateToken={"generation": 2})
+            status = await phase(it, "Failed", "Done", generation=2)
+            message = status["rotateTokenRun"]["message"]
+            assert "rejects the server token of the cluster" in message
+            assert "put the server token that the servers have into the Secret of the cluster" in message
+
+            kept = await tokens(it)
+            assert kept["server-password-next"]
+            await roll_back(it, {"server-password": now["server-password"]})
+            await ask(it, rotateToken={"generation": 3})
+            await phase(it, "Done", generation=3)
+
+    run_driven(story())
+
+
+def test_a_paused_cluster_keeps_its_token_until_it_is_resumed() -> None:
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS)) as it:
+            await it.stage.wait_for_settled()
+            before = await tokens(it)
+            await it.sim.management_client.patch(it.ref, {"spec": {"paused": True}})
+            await ask(it, rotateToken={"generation": 1})
+            await it.sim.advance(minutes=5)
+            assert await tokens(it) == before
+            await it.sim.management_client.patch(it.ref, {"spec": {"paused": False}})
+            await phase(it, "Done")
+            assert (await tokens(it))["server-password"] != before["server-password"]
+
+    run_driven(story())
