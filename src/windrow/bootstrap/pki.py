@@ -44,7 +44,7 @@ _OTHERS = {"service.key": "service_key", "serverToken": "server_password", "agen
 
 def new_cluster_secrets(now: datetime) -> ClusterSecrets:
     """New authorities and passwords. Create them once per cluster and keep them: a second set is another cluster."""
-    authorities = {field: _new_authority(name, now) for name, field in _AUTHORITIES.items()}
+    authorities: dict[str, Any] = {field: _new_authority(name, now) for name, field in _AUTHORITIES.items()}
     return ClusterSecrets(
         **authorities,
         service_key=pki.new_rsa_signing_key(),
