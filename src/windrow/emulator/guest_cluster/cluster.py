@@ -78,10 +78,16 @@ class ServerInstance:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """The heartbeat of one kubelet: whether it reports, and when it last did."""
+    """The heartbeat of one kubelet: whether it reports, and when it last did. While its machine has power, containers go on
+    without it."""
 
     alive: bool
     last: timedelta  # by the monotonic clock
+    has_power: Callable[[], bool] = lambda: False
+
+    @property
+    def runs_containers(self) -> bool:
+        return self.alive or self.has_power()
 
 
 class MountFailed(Exception):

@@ -203,7 +203,9 @@ class Kubelet:
         finally:
             if self.cluster.volume_managers.get(self.name) is volumes:
                 del self.cluster.volume_managers[self.name]
-            self.cluster.heartbeats[self.name] = Heartbeat(False, self._last_heartbeat(started))
+            self.cluster.heartbeats[self.name] = Heartbeat(
+                False, self._last_heartbeat(started), self.guest.has_power
+            )
             self.cluster.changed.notify()
 
     def _last_heartbeat(self, started: timedelta) -> timedelta:
@@ -392,7 +394,9 @@ class Kubelet:
         while True:
             if expiry.is_kubelet_expired(self.guest.now()):
                 self.guest.log("kubelet", "tls: failed to verify certificate: x509: certificate has expired")
-                self.cluster.heartbeats[self.name] = Heartbeat(False, self.guest.monotonic())
+                self.cluster.heartbeats[self.name] = Heartbeat(
+                    False, self.guest.monotonic(), self.guest.has_power
+                )
                 self.cluster.changed.notify()
                 return
             await self._warn_of_expiry(expiry)

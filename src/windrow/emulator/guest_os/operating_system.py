@@ -94,6 +94,10 @@ class GuestOS:
         if not self.ended.done():
             self.ended.set_result("reboot" if kind == "reboot" else "poweroff")
 
+    def has_power(self) -> bool:
+        """Whether this power-on goes on: it ends when it is shut down or reset, and when power is cut."""
+        return not self.ended.done()
+
     # -- disks
 
     def change_disks(self, disks: tuple[BlockDevice, ...]) -> None:

@@ -20,6 +20,7 @@ from windrow.kubernetes.objects import annotations_of, nested, new_object
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import LEASE, NODE, SERVICE
 
+from .test_cluster_reset import run
 from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed
 
 CREDENTIAL = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
@@ -474,6 +475,27 @@ def test_connections_to_a_node_without_power_time_out_while_its_endpoint_is_read
             await rig.serve()
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
             await rig.testbed.wait_for(rig.ask())
+            await rig.testbed.cut_power("four")
+            with pytest.raises(OutcomeUnknown, match="timed out: its node is down"):
+                await rig.ask()()
+
+    run_driven(scenario())
+
+
+def test_pods_answer_while_the_service_of_their_node_is_stopped():
+    async def scenario() -> None:
+        async with a_rig("one") as rig:
+            rig.testbed.power_on("four", rig.cluster.worker("four"))
+            await rig.testbed.wait_for(lambda: rig.is_ready("four"))
+            await rig.serve()
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
+            await rig.testbed.wait_for(rig.ask())
+
+            assert await run(rig.testbed, "four", "systemctl stop rke2-agent.service") == (0, "")
+            await rig.testbed.sleep(60)
+
+            assert "four" not in await rig.kubectl.ready()
+            assert await rig.ask()() == "web-0"
             await rig.testbed.cut_power("four")
             with pytest.raises(OutcomeUnknown, match="timed out: its node is down"):
                 await rig.ask()()

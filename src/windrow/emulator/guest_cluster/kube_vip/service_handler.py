@@ -44,7 +44,7 @@ class ServiceHandler:
     async def send(self, request: Request, peer: Peer) -> Reply:
         chosen = self._choose(peer)
         heartbeat = self._heartbeats.get(chosen.node)
-        if heartbeat is not None and not heartbeat.alive:
+        if heartbeat is not None and not heartbeat.runs_containers:
             # An endpoint stays Ready for a while after its node lost power; until then connections to it time out.
             raise OutcomeUnknown(f"connection to {chosen.address}:{chosen.port} timed out: its node is down")
         body = {
