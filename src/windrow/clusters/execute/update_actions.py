@@ -31,6 +31,7 @@ from windrow.clusters.context import (
 )
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
+from windrow.clusters.plan.endpoint import find_other_join_server, has_lost_join_server
 from windrow.clusters.plan.operations import restarts
 from windrow.clusters.plan.updates.evidence import mark_of
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
@@ -146,7 +147,7 @@ class UpdateActions:
         if pool is None or state.secrets is None:
             raise StalePlan
         cluster = await resolve_secrets(self._context.api.find, state.cluster, self._context.require_consent)
-        return build_bootstrap_spec(
+        spec = build_bootstrap_spec(
             cluster,
             pool,
             machine,
@@ -155,6 +156,9 @@ class UpdateActions:
             list_node_ips(found, state.cluster),
             version=version,
         )
+        # A server without etcd asks its join server at every start.
+        other = find_other_join_server(found, state) if has_lost_join_server(found, state) else ""
+        return replace(spec, join_server=other) if other else spec
 
     # -- the VM ----------------------------------------------------------------------------------------------------
 

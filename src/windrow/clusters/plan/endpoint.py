@@ -57,6 +57,16 @@ def find_join_server(state: ClusterState) -> str:
     return stable or join_url(first)  # which is tried until the init server answers there
 
 
+def find_other_join_server(machine: MachineState, state: ClusterState) -> str:
+    """The `server:` for a machine that exists and whose own join server is lost: another Ready server, one with etcd if there
+    is one; "" where none is."""
+    others = [m for m in state.active if m is not machine and m.record.is_server and m.is_ready]
+    found = [m for m in others if _can_be_joined(m)]
+    if not found:
+        return ""
+    return join_url(min(found, key=lambda m: (not state.is_etcd_member(m), _age(m))))
+
+
 def _list_wanted(state: ClusterState) -> list[MachineState]:
     """The active machines without those that are the next to be scaled down, which a machine that boots now may not find there."""
     surplus: set[str] = set()
