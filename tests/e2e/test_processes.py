@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.processes import RANCHER_DUMP, SPEED, Shell, needs_dump, needs_kubectl
 
+from windrow.core.formats.yaml import load_all
+
 pytestmark = [needs_kubectl, needs_dump]
 
 CLUSTERS = "clusters.provisioning.cattle.io"
@@ -73,3 +75,19 @@ def test_a_cluster_lives_from_import_to_deletion_with_kubectl_while_its_manager_
         shell.kubectl(MANAGER, "delete", f"{CLUSTERS}/51", "-n", "fleet-default", "--timeout=60s")
         assert shell.objects(MANAGER, f"{CLUSTERS},machines", "-A") == []
         assert inventory(shell) == before
+
+
+def test_an_emulator_writes_the_keys_of_a_bucket_for_its_owner_alone(tmp_path: Path) -> None:
+    shell, path = Shell(tmp_path), tmp_path / "site" / "credentials.yaml"
+
+    with shell.process(
+        "emulate", "--bucket", "backups", "--state-dir", "site", until=["site/credentials.yaml"]
+    ):
+        (secret,) = load_all(path.read_text())
+        mode = path.stat().st_mode & 0o777
+    said = shell.complaint("emulate", "--bucket", "Backups", "--state-dir", "site")
+
+    assert (secret["metadata"]["namespace"], secret["metadata"]["name"]) == ("fleet-default", "cc-s3")
+    assert mode == 0o600
+    assert secret["stringData"]["s3credentialConfig-secretKey"] not in (tmp_path / "emulate.log").read_text()
+    assert "--bucket 'Backups': wanted 3 to 63 lower-case letters" in said

@@ -7,7 +7,7 @@ nothing of the cluster manager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from windrow.app.preload import (
     names_of,
     read_preload,
 )
+from windrow.app.preload.buckets import Bucket, ObjectStores, list_buckets, named_bucket, open_object_stores
 from windrow.app.state.directory import (
     CREDENTIALS_FILE,
     HARVESTER_FILE,
@@ -57,7 +58,8 @@ from windrow.kubernetes.resources import NAMESPACE, SECRET, STORAGE_CLASS
 @dataclass(frozen=True, slots=True)
 class EmulateOptions:
     """`state_dir` is for the kubeconfigs, `preload` are the objects whose references shall exist, `time_scale` divides every
-    delay, `port` 0 is any free port, `site` is the release, the hosts and the networks. `cloud_provider` is the program that guests start as a process, with `env`."""
+    delay, `port` 0 is any free port, `site` is the release, the hosts and the networks. `cloud_provider` is the program that guests start as a process, with `env`.
+    `buckets` are names of buckets for snapshots of etcd, beside those of `preload`."""
 
     state_dir: Path
     preload: tuple[dict[str, Any], ...] = ()
@@ -66,6 +68,7 @@ class EmulateOptions:
     cloud_provider: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     site: Site = field(default_factory=Site)
+    buckets: tuple[str, ...] = ()
 
 
 def harvester_release(text: str) -> str:
@@ -96,6 +99,7 @@ async def run(options: EmulateOptions, out: Output) -> int:
         port=options.port,
         cloud_provider=cloud_provider,
         site=options.site,
+        buckets=(*list_buckets(options.preload), *map(named_bucket, options.buckets)),
     ) as emulated:
         out.print_line(f"An emulated Harvester {emulated.version} serves at {emulated.access.server}.")
         out.print_line("Its virtual machines are simulated, and its objects are in memory until it ends.")
@@ -103,12 +107,15 @@ async def run(options: EmulateOptions, out: Output) -> int:
             out.print_line(line)
         for line in describe_created(preload):
             out.print_line(f"Created because a manifest refers to it: {line}")
+        for bucket in emulated.object_stores.buckets:
+            out.print_line(f"Bucket for snapshots of etcd: {bucket}")
         out.print_line(f"Kubeconfig: {emulated.kubeconfig_path}")
         if options.cloud_provider is not None:
             out.print_line(
                 f"Guests run {options.cloud_provider} as their cloud provider, each in a process of its own."
             )
-        if secrets := credential_secrets(options.preload, emulated.kubeconfig):
+        secrets = credential_secrets(options.preload, emulated.kubeconfig)
+        if secrets := [*secrets, *emulated.object_stores.render_secrets(options.preload)]:
             _write_credentials(options, secrets, out)
         out.print_line(f"Try: kubectl --kubeconfig {emulated.kubeconfig_path} get vms -A")
         await asyncio.Event().wait()
@@ -131,7 +138,7 @@ def _write_credentials(options: EmulateOptions, secrets: list[Raw], out: Output)
     """Write the credential Secrets as a manifest: they belong to the management API."""
     path = options.state_dir / CREDENTIALS_FILE
     write_private(path, dump_all(secrets))
-    out.print_line(f"Credential Secrets that the manifests refer to: {path}")
+    out.print_line(f"Secrets with credentials, of manifests and buckets: {path}")
     manager = options.state_dir / MANAGER_FILE
     named = f" --kubeconfig {manager}" if manager.exists() else ""
     out.print_line(f"Apply them to the management API: windrow apply{named} -f {path}")
@@ -146,6 +153,7 @@ class EmbeddedHarvester:
     access: ClientConfig
     kubeconfig: str = field(repr=False)
     kubeconfig_path: Path
+    object_stores: ObjectStores
 
 
 # What the router of a network advertises for machines of dual stack that have no range of addresses.
@@ -182,6 +190,7 @@ async def embedded_harvester(
     port: int = 0,
     cloud_provider: GuestProcess | None = None,
     site: Site | None = None,
+    buckets: Sequence[Bucket] = (),
 ) -> AsyncIterator[EmbeddedHarvester]:
     """An emulated Harvester with the objects of `preload`, its kubeconfig in `state_dir`. Raises DirectoryInUse.
 
@@ -204,10 +213,16 @@ async def embedded_harvester(
                 cloud_provider.proxy_url = served.proxy_url
             await harvester.preload(networks=site.networks)
             await preload_objects(harvester, preload)
+            stores = open_object_stores(harvester.network, buckets, clock)
             path = state_dir / HARVESTER_FILE
             write_private(path, served.kubeconfig)
             yield EmbeddedHarvester(
-                harvester, harvester.version, parse_kubeconfig(served.kubeconfig), served.kubeconfig, path
+                harvester,
+                harvester.version,
+                parse_kubeconfig(served.kubeconfig),
+                served.kubeconfig,
+                path,
+                stores,
             )
 
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from windrow.app.network import Connect
+from windrow.app.preload.buckets import ObjectStores
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.manifest.reading import read_cluster
@@ -80,7 +81,7 @@ class ClusterRefused(Exception):
 
 @dataclass(frozen=True)
 class DemoCluster:
-    """One cluster, and clients for its objects. `timeout` bounds every wait."""
+    """One cluster, and clients for its objects. `timeout` bounds every wait, `object_stores` are those of the site."""
 
     namespace: str
     name: str
@@ -90,6 +91,7 @@ class DemoCluster:
     clock: Clock
     report: Report
     timeout: timedelta = timedelta(minutes=5)
+    object_stores: ObjectStores | None = None
 
     @property
     def ref(self) -> ObjectRef:

@@ -29,6 +29,7 @@ from windrow.app.preload import (
     leave_out_kubeconfigs,
     read_preload,
 )
+from windrow.app.preload.buckets import list_buckets
 from windrow.app.state.directory import open_state_directory
 from windrow.client.client import Client
 from windrow.client.informer import make_watcher, watching
@@ -40,7 +41,7 @@ from windrow.core.rng import Rng
 from windrow.demo.cluster import ClusterRefused, DemoCluster
 from windrow.demo.endpoint_balancers import follow_machines, list_frontends
 from windrow.demo.known_flaws import Leftovers, find_known_flaw, read_go_driver_version
-from windrow.demo.manifests import shipped
+from windrow.demo.manifests import for_demo, shipped
 from windrow.demo.options import DemoOptions, DemoOutput
 from windrow.demo.report import Report, TimelineEntry, describe_event, wrap_text
 from windrow.demo.scenarios import list_skipped, plan_scenarios, run_scenario
@@ -80,6 +81,7 @@ class Demo:
             self.clock,
             self.report,
             self.timeout,
+            self.embedded.object_stores,
         )
 
 
@@ -96,7 +98,7 @@ async def run(options: DemoOptions, output: DemoOutput) -> int:
 
 
 def _documents(options: DemoOptions, output: DemoOutput) -> list[Raw]:
-    documents, notes = strip_server_fields(options.documents or shipped(options.distribution))
+    documents, notes = strip_server_fields(options.documents or for_demo(shipped(options.distribution)))
     documents, left_out = leave_out_kubeconfigs(documents)
     for note in [*notes, *left_out]:
         _print_wrapped(output, note, indent=2)
@@ -174,7 +176,13 @@ async def _start(
     async with (
         HttpConnector(clock) as connector,
         embedded_harvester(
-            state_dir, preload, clock, Rng(), time_scale=options.time_scale, site=options.site
+            state_dir,
+            preload,
+            clock,
+            Rng(),
+            time_scale=options.time_scale,
+            site=options.site,
+            buckets=list_buckets(documents),
         ) as embedded,
         embedded_manager(state_dir, clock, Rng(), connector.connect, plugins=plugins) as manager,
     ):
@@ -196,6 +204,8 @@ def _print_start(demo: Demo, preload: Preload) -> None:
     demo.report.add(f"an emulated Harvester {demo.embedded.version} serves at {demo.embedded.access.server}")
     for line in describe_preload(preload):
         _print_wrapped(demo.output, f"  created because the manifest refers to it: {line}", indent=4)
+    for bucket in demo.embedded.object_stores.buckets:
+        _print_wrapped(demo.output, f"  bucket for snapshots of etcd: {bucket}", indent=4)
     if demo.driver is not None:
         demo.report.add(f"machines are created by the docker-machine plugin {demo.driver}")
     demo.report.add(f"the cluster manager serves at {demo.manager_process.access.server}")
@@ -231,7 +241,10 @@ async def _run_scenarios(demo: Demo, documents: list[Raw], *, keep: bool) -> Clu
 
 async def _apply(demo: Demo, documents: list[Raw]) -> None:
     """Create the objects in the order of KINDS: a Cluster that came first would be refused for what it refers to."""
-    secrets = credential_secrets(documents, demo.embedded.kubeconfig)
+    secrets = [
+        *credential_secrets(documents, demo.embedded.kubeconfig),
+        *demo.embedded.object_stores.render_secrets(documents),
+    ]
     names = sorted({namespace_of(raw) for raw in documents + secrets} - {""})
     namespaces = [new_object(NAMESPACE, name) for name in names]
     for kind in KINDS:

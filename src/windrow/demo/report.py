@@ -116,7 +116,17 @@ class Report:
 
 # Reasons of events, by the kind of the object that they are about.
 SHOWN = {
-    "Cluster": {"CreateSecrets", "MarkInitialized", "PublishKubeconfig", "DeleteServiceAccount"},
+    "Cluster": {
+        "CreateSecrets",
+        "MarkInitialized",
+        "PublishKubeconfig",
+        "SaveUpgradeSnapshot",
+        "SnapshotCreated",
+        "RestoreSnapshot",
+        "SnapshotRestored",
+        "KeepSnapshots",
+        "DeleteServiceAccount",
+    },
     "Machine": {
         "ElectInitServer",
         "ProvisionVM",
@@ -126,17 +136,24 @@ SHOWN = {
         "DeleteVM",
         "RemoveMachineFinalizer",
         "RemediationRestricted",
+        "FinishUpdate",
+        "UpdateFailed",
     },
 }
 
 # What the timeline has already for all machines at once.
 _REPEATED = (": the Cluster is deleted", ": its Machine is deleted")
+_RESTORE = ": etcd is restored from snapshot"
 
 
 def describe_event(event: Mapping[str, Any]) -> str | None:
     """The event as one line, or None for one that adds nothing to the timeline."""
     kind, reason = nested(event, "involvedObject", "kind"), event.get("reason")
     message = str(event.get("message") or "")
-    if reason not in SHOWN.get(kind, ()) or (kind == "Machine" and message.endswith(_REPEATED)):
+    if reason not in SHOWN.get(kind, ()) or (kind == "Machine" and _is_repeated(message)):
         return None
     return message
+
+
+def _is_repeated(message: str) -> bool:
+    return message.endswith(_REPEATED) or _RESTORE in message

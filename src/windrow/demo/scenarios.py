@@ -12,6 +12,7 @@ from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.demo.cluster import DemoCluster, PoolSpec, is_ready, nodes_by_machine
 from windrow.demo.report import SkippedCheck
+from windrow.demo.restore_scenarios import snapshot_and_restore
 from windrow.demo.service_scenarios import (
     WITHOUT_PROVIDER,
     check_service_survives,
@@ -21,6 +22,7 @@ from windrow.demo.service_scenarios import (
     pick_machine_under_service,
     wait_for_service,
 )
+from windrow.demo.upgrade_scenarios import upgrade
 from windrow.demo.volume_scenarios import (
     check_volume_survives,
     create_volume,
@@ -56,7 +58,12 @@ def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Sce
     if workers:
         scenarios.append(lambda cluster: scale_down(cluster, growing))
     if not keep:
-        scenarios += [delete_volume, delete_service]
+        scenarios.append(
+            delete_volume
+        )  # which an upgrade moves and a restore leaves: both take longer with it
+    scenarios += [upgrade, snapshot_and_restore]
+    if not keep:
+        scenarios.append(delete_service)
     return scenarios
 
 

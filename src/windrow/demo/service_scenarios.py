@@ -12,16 +12,24 @@ from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
 
 from windrow.client.client import Client
-from windrow.core.clock import sleep
+from windrow.core.clock import format_time, sleep
 from windrow.core.formats.json import NotJson, loads
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.waiting import Objects, WaitTimedOut
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, NETWORK, VMI
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
-from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    nested,
+    new_object,
+)
 from windrow.kubernetes.requests import Request
-from windrow.kubernetes.resources import DEPLOYMENT, EVENT, SERVICE, ObjectRef
+from windrow.kubernetes.resources import DEPLOYMENT, EVENT, POD, SERVICE, ObjectRef
 
 NAMESPACE, NAME = "default", "web"
 SERVICE_REF, DEPLOYMENT_REF = SERVICE.ref(NAME, NAMESPACE), DEPLOYMENT.ref(NAME, NAMESPACE)
@@ -43,6 +51,7 @@ WITHOUT_PROVIDER = "the manifest asks for no cloud provider of Harvester"
 WITHOUT_IPV4 = (
     "the pods have IPv6 alone, and the demo's IPPool has IPv4, whose addresses lead to none of them"
 )
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 RETRY_INTERVAL = timedelta(seconds=0.2)
 
 
@@ -166,6 +175,25 @@ async def wait_for_service(cluster: DemoCluster, check: str = "", service: Raw |
         cluster.report.check(check, True, f"{answer} answers at http://{address_of(service)}/ again")
 
 
+async def spread_pods(cluster: DemoCluster) -> tuple[str, ...]:
+    """Restart the pods one after the other, as `kubectl rollout restart` does, and return the names of their Nodes: machines
+    that were lost have left them on one, and the scheduler spreads new ones."""
+    guest = await cluster.guest_client()
+    stamp = {RESTARTED_AT: format_time(cluster.clock.now())}
+    patch = {"spec": {"template": {"metadata": {"annotations": stamp}}}}
+    generation = (await guest.patch(DEPLOYMENT_REF, patch))["metadata"]["generation"]
+
+    def are_restarted(objects: Objects) -> bool:
+        status = nested(objects.get((NAMESPACE, NAME)), "status", default={})
+        counts = (status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas"))
+        return status.get("observedGeneration", 0) >= generation and all(count == PODS for count in counts)
+
+    what = f"the Pods of {DEPLOYMENT_REF} to be restarted"
+    await cluster.wait_on(guest, DEPLOYMENT, are_restarted, what, NAMESPACE)
+    pods = [raw for raw in await guest.list(POD, NAMESPACE) if labels_of(raw).get("app") == NAME]
+    return tuple(sorted({raw["spec"]["nodeName"] for raw in pods if not is_deleting(raw)}))
+
+
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +258,16 @@ async def wait_for_reply(cluster: DemoCluster, address: str, *, without: str = "
             return answer
         await sleep(cluster.clock, RETRY_INTERVAL)
     raise WaitTimedOut(f"an answer from http://{address}/", cluster.timeout, {})
+
+
+async def wait_for_no_reply(cluster: DemoCluster, address: str) -> None:
+    """Return once a request to the address has no answer. Raises WaitTimedOut."""
+    deadline = cluster.clock.now() + cluster.timeout
+    while cluster.clock.now() < deadline:
+        if await send_request(cluster, address) is None:
+            return
+        await sleep(cluster.clock, RETRY_INTERVAL)
+    raise WaitTimedOut(f"no answer from http://{address}/", cluster.timeout, {})
 
 
 # -- objects -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
 from windrow.app.check import check
-from windrow.demo.manifests import THREE_AND_TWO, shipped
+from windrow.app.preload.buckets import list_buckets
+from windrow.demo.manifests import THREE_AND_TWO, for_demo, shipped
 from windrow.demo.scenarios import check_nodes
 from windrow.demo.service_scenarios import CHECKS, create_service
 
@@ -34,6 +35,21 @@ def test_the_manifests_differ_in_the_distribution_alone():
     assert pools[0] == pools[1]
     assert shipped("rke2")[1:] == shipped("k3s")[1:]
     assert shipped("k3s")[0]["spec"]["kubernetesVersion"].endswith("+k3s1")
+
+
+@pytest.mark.parametrize("distribution", THREE_AND_TWO)
+def test_the_demo_adds_a_bucket_and_a_shorter_lease_to_the_shipped_manifest(distribution: str) -> None:
+    documents = for_demo(shipped(distribution))
+    cluster, *configs = documents
+
+    assert configs == shipped(distribution)[1:]
+    assert [str(one) for one in list_buckets(documents)] == [
+        "backups at s3.emulator.windrow.io:9000, keys in Secret fleet-default/cc-s3"
+    ]
+    values = cluster["spec"]["rkeConfig"]["chartValues"]["harvester-cloud-provider"]
+    assert "--leader-elect-lease-duration=5s" in values["extraArgs"]
+    (result,) = asyncio.run(check(documents))
+    assert result.problems == ()
 
 
 def test_checks_of_a_cloud_provider_do_not_apply_where_the_manifest_asks_for_none():

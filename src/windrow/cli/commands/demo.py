@@ -3,7 +3,9 @@
 An emulated Harvester and a cluster manager run in this process, with the delays of hardware divided by --time-scale.
 A LoadBalancer Service gets an address of an IPPool and answers requests. Then, as the cluster's pools allow, a worker
 VM is deleted and replaced, a VM stopped and started, an etcd member deleted and replaced, while the service goes on;
-a pool is scaled, the cluster deleted, and Harvester's objects compared with those from before.
+a pool is scaled; every machine goes to the next minor version of Kubernetes, in place; etcd is saved to a bucket, and
+restored from there after the service was deleted. In the end the cluster is deleted, and Harvester's objects are
+compared with those from before.
 Exit code 0 means that every check passed; docs/reference/demo.md lists them.
 
 Examples:

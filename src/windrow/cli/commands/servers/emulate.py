@@ -1,12 +1,13 @@
 """Run an emulated Harvester on this computer, until Ctrl-C. Its machines act on their cloud-init.
 
 It writes its kubeconfig to DIR/harvester.yaml; its objects are in memory and end with it. --preload creates the
-images, networks, storage classes, key pairs, IP pools and namespaces that a manifest refers to, and writes the
-credential Secrets to DIR/credentials.yaml.
+images, networks, storage classes, key pairs, IP pools, namespaces and buckets that a manifest refers to, and writes
+the Secrets with credentials to DIR/credentials.yaml.
 `windrow emulate console NAMESPACE/NAME` prints the console of a machine of a running emulator.
 
 Examples:
   windrow emulate --preload cluster.yaml --time-scale 10
+  windrow emulate --preload cluster.yaml --bucket backups
   windrow emulate --harvester-version 1.7 --inventory site.yaml
   windrow emulate console default/prod-servers-x5x7z-9k2lp
 """
@@ -37,6 +38,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a manifest; create what it refers to; may be repeated",
+    )
+    parser.add_argument(
+        "--bucket",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a bucket for snapshots of etcd; its keys are in Secret fleet-default/cc-s3; may be repeated",
     )
     options.add_port(parser)
     parser.add_argument("--plain", action="store_true", help="print plain lines at a terminal, too")
@@ -74,6 +82,7 @@ def _emulate(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.cli.output.progress import PlainOutput
 
     require_writable_directory(context.cwd / args.state_dir, args.state_dir)
+    _check_buckets(args.bucket)
     wanted = emulate.EmulateOptions(
         state_dir=context.cwd / args.state_dir,
         preload=tuple(read_documents(args.preload, context)),
@@ -82,8 +91,21 @@ def _emulate(args: argparse.Namespace, context: CliContext) -> int:
         cloud_provider=find_cloud_provider(args.cloud_provider, context),
         env=context.env,
         site=read_site(args, context),
+        buckets=tuple(args.bucket),
     )
     return run_service(emulate.run(wanted, PlainOutput(context)))
+
+
+def _check_buckets(names: list[str]) -> None:
+    from windrow.app.preload.buckets import NotBucket, named_bucket
+
+    for name in names:
+        try:
+            named_bucket(name)
+        except NotBucket as error:
+            raise CliError(
+                f"--bucket {name[:80]!r}: {error}.", "As in --bucket backups.", exit_codes.USAGE
+            ) from error
 
 
 def _console(machine: str, args: argparse.Namespace, context: CliContext) -> int:

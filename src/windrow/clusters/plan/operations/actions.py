@@ -118,7 +118,11 @@ class RestoreSpec(OperationAction, reason="RestoreSpec"):
 
 @dataclass(frozen=True)
 class StartRestore(
-    OperationAction, reason="RestoreSnapshot", done="Restoring {cluster} from its snapshot", event="Warning"
+    OperationAction,
+    reason="RestoreSnapshot",
+    done="Restoring {cluster} from its snapshot",
+    event="Warning",
+    final=True,
 ):
     """Record that the cluster has not started, so that a first server is made, which restores etcd."""
 
@@ -140,7 +144,7 @@ class DeleteStaleNodes(
 
 
 @dataclass(frozen=True)
-class FinishRestore(OperationAction, reason="SnapshotRestored", done="Restored {cluster}"):
+class FinishRestore(OperationAction, reason="SnapshotRestored", done="Restored {cluster}", final=True):
     """Record that the restore is over."""
 
     generation: int
