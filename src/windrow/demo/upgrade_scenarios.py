@@ -89,8 +89,8 @@ async def upgrade(cluster: DemoCluster) -> None:
     done = [raw for raw in nodes if _runs(raw, wanted) and is_ready(raw)]
     same = await _list_vms(cluster) == vms
     cluster.report.add(f"{cluster.ref} runs {wanted}")
-    on = "each on the VM that it was on" if same else "not all on the VMs that they were on"
-    text = f"{len(done)} of {len(nodes)} Nodes run {wanted} after {took:.1f} s, {on}"
+    where = "each on the VM that it was on" if same else "not all on the VMs that they were on"
+    text = f"{len(done)} of {len(nodes)} Nodes run {wanted} after {took:.1f} s, {where}"
     cluster.report.check("upgraded", same and len(done) == len(nodes), text)
     if service is None:
         return
