@@ -54,11 +54,7 @@ def test_every_page_is_found_from_the_table_of_contents():
 
 
 def test_the_demo_s_checks_are_listed_by_the_names_they_have():
-    sources = [
-        ROOT / "src" / "windrow" / "demo" / name
-        for name in ("scenarios.py", "demo.py", "service_scenarios.py", "volume_scenarios.py")
-    ]
-    text = "\n".join(source.read_text() for source in sources)
+    text = "\n".join(source.read_text() for source in (ROOT / "src" / "windrow" / "demo").glob("*.py"))
     used = set(re.findall(r'check\(\s*"([a-z-]+)"', text))
     calls = re.findall(r"(?:_lose|_scale|wait_for_service)\(([^\n]*)", text)
     used |= {name for call in calls for name in re.findall(r'"([a-z]+-[a-z-]+)"', call)}
