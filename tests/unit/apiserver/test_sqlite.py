@@ -143,6 +143,22 @@ async def test_the_row_of_the_last_deletion_stays_for_it_holds_the_counter(tmp_p
     assert rows(tmp_path / "db") == [(2, KEY, 1)]
 
 
+async def test_each_thousand_changes_the_file_forgets_what_the_history_does_not_keep(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "db", history=10)
+    store._file.execute("PRAGMA synchronous = OFF")
+
+    def count() -> int:
+        return int(store._file.execute("SELECT count(*) FROM changes").fetchone()[0])
+
+    rev = None
+    for number in range(1, 2001):
+        rev = (await store.commit(KEY, thing(), rev)).rev
+        if number in (999, 1000, 1005, 1999, 2000):
+            # With the newest row before the history, from which a restart knows the object.
+            assert count() == {999: 999, 1000: 11, 1005: 16, 1999: 1010, 2000: 11}[number]
+    store.close()
+
+
 # --- Secrets ------------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +342,21 @@ async def test_a_corrupt_page_is_refused_with_the_way_to_restore_it(tmp_path: Pa
         SqliteStore(db)
 
     assert "windrow restore FILE" in refused.value.hint
+
+
+async def test_a_row_that_no_change_can_have_made_is_refused(tmp_path: Path) -> None:
+    db = tmp_path / "db"
+    SqliteStore(db).close()
+    loosen = "UPDATE sqlite_schema SET sql = replace(sql, {!r}, {!r}) WHERE name = 'changes'"
+    for before, after in (("key   TEXT NOT NULL", "key   TEXT"), ("key   TEXT", "key   TEXT NOT NULL")):
+        with closing(sqlite3.connect(db, isolation_level=None)) as file:
+            file.execute("PRAGMA writable_schema = ON")
+            if before == "key   TEXT":
+                file.execute("INSERT INTO changes VALUES (1, NULL, NULL)")
+            file.execute(loosen.format(before, after))
+
+    with pytest.raises(StoreDamaged, match=r"is corrupt: NULL value in changes.key"):
+        SqliteStore(db)
 
 
 async def test_an_object_that_is_not_json_any_more_is_refused(tmp_path: Path) -> None:
