@@ -12,6 +12,7 @@ from tests.contract.volumes_rig import GUEST, VolumesRig, volumes_rig
 from tests.support.clock import run_driven
 
 from windrow.core.clock import sleep
+from windrow.core.formats.json import loads
 from windrow.csi.errors import FailedPrecondition, Unavailable
 from windrow.csi.harvester.backups.objects import read_backup, read_restore, render_backup, render_restore
 from windrow.csi.harvester.backups.restores import require_mode
@@ -211,6 +212,22 @@ def test_a_claim_is_not_deleted_while_the_restore_is_there_that_would_make_it_ag
         await rig.volumes.delete(TWO)
         await pause(rig, 60)
         assert (await rig.line.find(RESTORE), await rig.line.find(CLAIM)) == (None, None)
+
+    live(story)
+
+
+def test_a_restore_is_deleted_with_the_uid_that_it_was_read_with():
+    async def story(rig: VolumesRig) -> None:
+        await back_up(rig)
+        await rig.volumes.create(RESTORED)
+        uid = (await rig.line.get(RESTORE))["metadata"]["uid"]
+        rig.requests.clear()
+        await rig.volumes.delete(TWO)
+
+        (request,) = [
+            one for one in rig.requests if one.method == "DELETE" and "volumeremoterestores" in one.path
+        ]
+        assert loads(request.body or b"")["preconditions"] == {"uid": uid}
 
     live(story)
 

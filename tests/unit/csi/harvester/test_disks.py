@@ -187,7 +187,7 @@ def test_a_vm_has_no_more_volumes_than_it_can_have():
 
 def test_an_instance_tells_what_is_plugged_in():
     raw = {
-        "metadata": {"name": "a"},
+        "metadata": {"name": "a", "resourceVersion": "7"},
         "spec": {"volumes": [{"name": "b", "persistentVolumeClaim": {"claimName": "b"}}]},
         "status": {
             "phase": "Running",
@@ -205,6 +205,7 @@ def test_an_instance_tells_what_is_plugged_in():
     }
     found = read_instance(raw)
 
+    assert found.resource_version == "7"
     assert found.find("root") is None
     assert found.has("b")
     assert found.has("c")
