@@ -177,7 +177,7 @@ def test_a_rollout_replaces_each_machine_once_though_the_clock_is_set() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("phase", ["Rotate", "PostRotateRestart"])
+@pytest.mark.parametrize("phase", ["Rotate", pytest.param("PostRotateRestart", marks=pytest.mark.nightly)])
 def test_keys_are_rotated_and_every_server_restarts_though_the_clock_is_set(phase: str) -> None:
     async def story() -> None:
         async with a_managed_cluster(a_pool("servers", 3, SERVERS), a_pool("workers", 1)) as managed:

@@ -79,7 +79,21 @@ class UpdateActions:
         change: dict[str, Any] = {"metadata": {"annotations": {names.APPLIED_REVISION: mark_of(update)}}}
         if action.cordons:
             change["spec"] = {"unschedulable": True}
-        await get_connection(self._guests, state).patch_node(action.node, change)
+        await self._patch_node(action.machine, action.node, change, state)
+
+    async def _patch_node(self, machine: str, node: str, change: dict[str, Any], state: ClusterState) -> None:
+        """Where the Node still is as it was observed: what was held up on its way, and arrives when the turn is over, would cordon it
+        for good. Raises StalePlan."""
+        observed = get_machine(machine, state).node
+        if observed is not None and observed.resource_version:
+            change = {
+                **change,
+                "metadata": {**change.get("metadata", {}), "resourceVersion": observed.resource_version},
+            }
+        try:
+            await get_connection(self._guests, state).patch_node(node, change)
+        except Conflict as error:
+            raise StalePlan from error
 
     def _update_of(self, name: str, state: ClusterState) -> MachineUpdate:
         """Raises StalePlan."""
@@ -195,16 +209,18 @@ class UpdateActions:
     async def finish_update(self, action: do.FinishUpdate, state: ClusterState) -> None:
         """First the Node says that it is done, which a restart finds; the turn ends last."""
         update, machine = self._update_of(action.machine, state), get_machine(action.machine, state).record
-        await self._release_node(action.node, update.config_hash or "unknown", action.uncordons, state)
+        await self._release_node(action, update.config_hash or "unknown", state)
         await self._record_present(machine, update)
         await self._delete_jobs(get_machine(action.machine, state), state, spares_running=False)
         await self._end(machine, update.restart)
 
-    async def _release_node(self, node: str, revision: str, uncordons: bool, state: ClusterState) -> None:
+    async def _release_node(
+        self, action: do.FinishUpdate | do.DropUpdate, revision: str, state: ClusterState
+    ) -> None:
         change: dict[str, Any] = {"metadata": {"annotations": {names.APPLIED_REVISION: revision}}}
-        if uncordons:
+        if action.uncordons:
             change["spec"] = {"unschedulable": None}
-        await get_connection(self._guests, state).patch_node(node, change)
+        await self._patch_node(action.machine, action.node, change, state)
 
     async def _record_present(self, machine: Machine, update: MachineUpdate) -> None:
         """As what the machine runs from now on. Raises StalePlan where it was changed meanwhile."""
@@ -260,8 +276,7 @@ class UpdateActions:
         found = get_machine(action.machine, state)
         update, node = action.update, found.node
         if update.cordoned and node is not None and node.ready and state.guest.is_reachable:
-            change = {"spec": {"unschedulable": None}}
-            await get_connection(self._guests, state).patch_node(node.name, change)
+            await self._patch_node(action.machine, node.name, {"spec": {"unschedulable": None}}, state)
         job = found.update_job
         if state.guest.is_reachable and job is not None and job.state == "failed":
             # The Job stays for a while, with its log; what is secret does not.
@@ -291,7 +306,7 @@ class UpdateActions:
     async def drop_update(self, action: do.DropUpdate, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
         self._update_of(action.machine, state)
-        await self._release_node(action.node, machine.config_hash or "unknown", action.uncordons, state)
+        await self._release_node(action, machine.config_hash or "unknown", state)
         await self._delete_jobs(get_machine(action.machine, state), state)
         await self._end(machine)
 
