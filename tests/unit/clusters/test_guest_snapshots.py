@@ -53,3 +53,13 @@ def test_sixteen_mebibytes_of_metadata_are_held_of_one_guest() -> None:
         assert sum(1 for one in read if one is not None and one.metadata) == 128
 
     run_driven(story())
+
+
+def test_no_more_files_are_held_of_one_guest_than_the_bound(monkeypatch: Any) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(snapshots, "MAX_FILES", 2)
+        guest = a_guest()
+        read = [guest.read(a_file(name)) for name in ("a", "b", "c", "b")]
+        assert [one.name if one else None for one in read] == ["local-a", "local-b", None, "local-b"]
+
+    run_driven(story())

@@ -410,17 +410,6 @@ def test_a_deleted_object_stays_until_its_file_is_gone() -> None:
     on_a_site(story)
 
 
-def test_a_file_in_s3_is_deleted_with_the_bucket_it_is_in() -> None:
-    async def story(site: Site) -> None:
-        s3 = {"bucket": "old", "prefix": "f", "endpointCA": "/etc/ca.pem"}
-        await site.execute(do.RecordSnapshots("listed", (file_of("one", spec={"s3": s3}),), ()))
-        (held,) = (await site.state()).snapshots
-        await site.execute(do.DeleteSnapshot("deleted", held, "s1"))
-        assert site.supervisors.asked[-1][2]["s3"] == {"bucket": "old", "folder": "f"}
-
-    on_a_site(story)
-
-
 def test_objects_of_a_deleted_cluster_lose_their_finalizer_and_stay_for_garbage_collection() -> None:
     async def story(site: Site) -> None:
         await site.execute(do.RecordSnapshots("listed", (file_of("one"),), ()))
@@ -663,5 +652,63 @@ def test_the_end_is_recorded_with_what_was_restored() -> None:
         status = await site.execute(do.FinishRestore("snapshot one", 1))
         assert status["etcdSnapshotRestorePhase"] == "Finished"
         assert status["etcdSnapshotRestoreRun"]["message"] == "snapshot one"
+
+    on_a_site(story)
+
+
+async def with_s3(site: Site, **s3: Any) -> None:
+    keys = {"s3credentialConfig-accessKey": "YQ==", "s3credentialConfig-secretKey": "cw=="}
+    await site.api.create(SECRET, new_object(SECRET, "cc-s3", "fleet-default", data=keys))
+    s3 = {"cloudCredentialName": "fleet-default:cc-s3", **s3}
+    await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": {"s3": s3}}}})
+
+
+async def delete_of(site: Site, **said: Any) -> dict[str, Any]:
+    """The failures after the deletion of a snapshot that the guest says to be there in S3."""
+    await site.execute(do.RecordSnapshots("listed", (file_of("one", spec={"s3": said}),), ()))
+    (snapshot,) = (await site.state()).snapshots
+    return failures_of(await site.execute(do.DeleteSnapshot("deleted", snapshot, "s1")))
+
+
+def test_a_snapshot_in_s3_is_deleted_where_the_spec_of_its_cluster_says() -> None:
+    async def story(site: Site) -> None:
+        await with_s3(site, bucket="backups", endpoint="s3.site:9000", folder="prod/")
+        place = {"bucket": "backups", "endpoint": "s3.site:9000", "prefix": "prod", "skipSSLVerify": True}
+        assert await delete_of(site, **place) == {}
+        (sent,) = [body for _, _, body in site.supervisors.asked if body["operation"] == "delete"]
+        assert (sent["s3"]["endpoint"], sent["s3"]["secretKey"]) == ("s3.site:9000", "s")
+        assert not sent["s3"].get("skipSSLVerify")  # the guest says so, not the spec
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            {"bucket": "backups", "endpoint": "evil.example.org", "prefix": "prod"},
+            "endpoint evil.example.org",
+        ),
+        ({"bucket": "others", "endpoint": "s3.site:9000", "prefix": "prod"}, "bucket others"),
+        ({"bucket": "backups", "endpoint": "s3.site:9000"}, "folder (none)"),
+        ({"bucket": "backups", "prefix": "prod"}, "endpoint s3.amazonaws.com"),
+    ],
+)
+def test_no_key_is_sent_to_a_place_that_only_the_guest_names(said: dict[str, Any], words: str) -> None:
+    async def story(site: Site) -> None:
+        await with_s3(site, bucket="backups", endpoint="s3.site:9000", folder="prod")
+        (failure,) = (await delete_of(site, **said)).values()
+        assert f"is in {words} of S3, which is not where spec.rkeConfig.etcd.s3 has" in failure["message"]
+        assert "not deleted" in failure["message"]
+        assert [body for _, _, body in site.supervisors.asked if body.get("operation") == "delete"] == []
+
+    on_a_site(story)
+
+
+def test_a_snapshot_in_s3_of_a_cluster_without_s3_is_not_deleted() -> None:
+    async def story(site: Site) -> None:
+        (failure,) = (await delete_of(site, bucket="backups")).values()
+        assert "is in bucket backups of S3" in failure["message"]
+        assert site.supervisors.asked == []
 
     on_a_site(story)

@@ -32,6 +32,7 @@ from windrow.clusters.api.operations.recorded import (
     read_recorded_operations,
 )
 from windrow.clusters.api.operations.snapshot import (
+    MAX_RECORDED,
     SNAPSHOT_FINALIZER,
     ETCDSnapshot,
     NoClusterSpec,
@@ -51,7 +52,9 @@ from windrow.clusters.bootstrap_secrets import find_s3_digest
 from windrow.clusters.change.carried_spec import carried_spec, with_credentials
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import snapshots
+from windrow.clusters.plan.operations.conditions import operation_conditions
 from windrow.clusters.state import ClusterState, GuestState
+from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.resources import SECRET
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -408,7 +411,7 @@ def test_a_restored_spec_keeps_the_credentials_of_now():
 def test_no_more_than_the_newest_are_recorded():
     old = file_of("old", status={"creationTime": "2025-01-01T00:00:00Z"})
     dateless = replace(file_of("dateless"), created=None)
-    many = tuple(file_of(f"f{n:04}") for n in range(snapshots.MAX_RECORDED))
+    many = tuple(file_of(f"f{n:04}") for n in range(MAX_RECORDED))
 
     kept = snapshots.select_recorded((old, dateless, *many))
 
@@ -590,3 +593,29 @@ def test_a_guest_that_is_not_reachable_keeps_a_run_going():
     plan = snapshots.plan(a_state(1, started(NodeSnapshot("s1")), guest=GuestState("unreachable")))
 
     assert len(plan.actions) == 1
+
+
+def too_many(files: int | None, **rest: Any) -> list[Condition]:
+    listed = None if files is None else tuple(file_of(f"f{n:04}") for n in range(files))
+    found = operation_conditions(a_state(snapshot_files=listed, **rest))
+    return [one for one in found if one.type == "SnapshotsRecorded"]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [(500, ""), (501, "lists 501 etcd snapshots, and"), (2000, "lists 2000 etcd snapshots or more, and")],
+)
+def test_that_not_all_snapshots_are_recorded_is_told(files: int, words: str) -> None:
+    found = too_many(files)
+    assert bool(found) is bool(words)
+    assert all(words in one.message and one.status == "False" for one in found)
+
+
+def test_it_is_told_as_before_while_the_guest_does_not_answer() -> None:
+    state = a_state(snapshot_files=None)
+    before = {"type": "SnapshotsRecorded", "status": "False", "reason": "TooMany", "message": "m"}
+    recorded = replace(state.cluster.recorded, raw={"conditions": [before]})
+    state = replace(state, cluster=replace(state.cluster, recorded=recorded))
+    (found,) = operation_conditions(state)
+    assert (found.status, found.reason, found.message) == ("False", "TooMany", "m")
+    assert too_many(None) == []

@@ -24,6 +24,7 @@ from windrow.clusters.api.operations.snapshot import (
     NoClusterSpec,
     encode_spec,
     find_openable,
+    find_other_place,
     metadata_name,
     read_snapshot,
     render_snapshot,
@@ -82,6 +83,10 @@ log = logging.getLogger(__name__)
 
 class NameTaken(UserError):
     """An object of the name is another's; it is not touched."""
+
+
+class OtherPlace(UserError):
+    """A file in S3 is not where the spec of its Cluster says."""
 
 
 class OperationActions:
@@ -352,8 +357,16 @@ class OperationActions:
         await self._rotation.set_phase("Rotate", state, snapshot=name)
 
     async def _delete_snapshot(self, action: do.DeleteSnapshot, state: ClusterState) -> None:
-        file = action.snapshot.file
-        s3 = {**await self._read_s3(state), **file.s3} if file.s3 is not None else None
+        """From S3 with the keys of the Cluster where its own spec says, nowhere else: the guest writes what it lists."""
+        file, s3 = action.snapshot.file, None
+        if file.s3 is not None:
+            s3 = await self._read_s3(state)
+            if other := find_other_place(file.s3, s3):
+                raise OtherPlace(
+                    f"{action.snapshot} is in {other} of S3, which is not where spec.rkeConfig.etcd.s3 has its snapshots; it is not "
+                    "deleted",
+                    "correct the spec, or delete the file there by other means: its object goes once the guest does not list it",
+                )
         supervisor = self._supervisor(get_machine(action.machine, state), state)
         try:
             await supervisor.delete_snapshot(file.snapshot, s3)

@@ -43,6 +43,9 @@ SNAPSHOT_FILE = ApiResource("k3s.cattle.io", "v1", "ETCDSnapshotFile", "etcdsnap
 # Rancher's key of the ConfigMap whose data each snapshot carries.
 SPEC_KEY = "provisioning-cluster-spec"
 SNAPSHOT_FINALIZER = "windrow.io/etcd-snapshot"
+# Of one guest, that are held; and the newest of them, that are recorded as objects. Retention is 5 of each member, so that only a
+# user's own numbers come near.
+MAX_FILES, MAX_RECORDED = 2000, 500
 MAX_METADATA_BYTES = 128 * 1024  # of one file, as its guest lists it
 MAX_SPEC_BYTES = 4 * 2**20  # of the Cluster's spec, unpacked
 MAX_TEXT = 1024
@@ -57,6 +60,21 @@ S3_FIELDS = {
 }
 
 Openable = Literal["True", "False", "Unknown"]
+
+
+DEFAULT_ENDPOINT = "s3.amazonaws.com"
+
+
+def find_other_place(said: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Where the guest says that a file is in S3, where that is not the place of the Cluster's own spec; "" where it is."""
+    if not own:
+        return f"bucket {said.get('bucket') or '(not said)'}"
+    defaults = {"bucket": str(own.get("bucket") or ""), "endpoint": DEFAULT_ENDPOINT, "folder": ""}
+    for key, default in defaults.items():
+        there, here = (str(one.get(key) or default).strip("/") for one in (said, own))
+        if there != here:
+            return f"{key} {there or '(none)'}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from windrow.clusters.api.operations.snapshot import MAX_FILES, MAX_RECORDED
 from windrow.clusters.plan.operations.certificates import describe_end
 from windrow.clusters.state import ClusterState
-from windrow.kubernetes.conditions import Condition
+from windrow.kubernetes.conditions import Condition, find_condition
 
 SNAPSHOT_CREATED, SNAPSHOT_RESTORED = "SnapshotCreated", "SnapshotRestored"
 KEYS_ROTATED, CERTIFICATES_RENEWED = "EncryptionKeysRotated", "CertificatesRenewed"
 TOKEN_ROTATED = "ServerTokenRotated"
+SNAPSHOTS_RECORDED = "SnapshotsRecorded"
 
 
 def operation_conditions(state: ClusterState) -> list[Condition]:
@@ -35,7 +37,26 @@ def operation_conditions(state: ClusterState) -> list[Condition]:
     if recorded.token.phase:
         name = f"rotateToken of generation {recorded.token.generation}"
         found.append(_condition(TOKEN_ROTATED, recorded.token.phase, name, recorded.token.message))
+    found += _list_too_many(state)
     return found
+
+
+def _list_too_many(state: ClusterState) -> list[Condition]:
+    """That not all etcd snapshots of the guest are recorded. As it was said last, while the guest does not answer."""
+    files = state.snapshot_files
+    if files is None:
+        before = find_condition(state.recorded.raw.get("conditions"), SNAPSHOTS_RECORDED)
+        return [Condition(SNAPSHOTS_RECORDED, before.status, before.reason, before.message)] if before else []
+    if len(files) <= MAX_RECORDED:
+        return []
+    count = (
+        f"{MAX_FILES} etcd snapshots or more" if len(files) >= MAX_FILES else f"{len(files)} etcd snapshots"
+    )
+    message = (
+        f"the guest lists {count}, and the newest {MAX_RECORDED} are recorded as ETCDSnapshots; delete some of its ETCDSnapshotFiles "
+        "or their files, or lower etcd.snapshotRetention"
+    )
+    return [Condition(SNAPSHOTS_RECORDED, "False", "TooMany", message)]
 
 
 def _condition(type: str, phase: str, name: str, message: str) -> Condition:

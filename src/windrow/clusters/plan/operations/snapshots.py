@@ -16,6 +16,7 @@ from datetime import timedelta
 from windrow.bootstrap import LAYOUTS
 from windrow.clusters.api.operations.recorded import NodeSnapshot
 from windrow.clusters.api.operations.snapshot import (
+    MAX_RECORDED,
     SnapshotFile,
     find_openable,
     is_as_rendered,
@@ -41,8 +42,6 @@ from windrow.clusters.state import ClusterState, MachineState
 
 MAX_TRIES = 3  # as many as Rancher makes
 RETRY_AFTER = (timedelta(seconds=10), timedelta(seconds=60))
-# Of one Cluster; the newest. Retention is 5 of each member, so that only a user's own numbers come near.
-MAX_RECORDED = 500
 DELETION_RETRY = timedelta(seconds=30)
 MAX_NAMED = 3
 MAX_FAILED = 50  # then nothing else is tried than what failed

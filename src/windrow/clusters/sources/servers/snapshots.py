@@ -13,7 +13,12 @@ from typing import Protocol
 
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.clusters.api.operations.snapshot import SNAPSHOT_FILE, SnapshotFile, read_snapshot_file
+from windrow.clusters.api.operations.snapshot import (
+    MAX_FILES,
+    SNAPSHOT_FILE,
+    SnapshotFile,
+    read_snapshot_file,
+)
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError
@@ -55,9 +60,10 @@ class GuestSnapshots:
         return tuple(sorted(informer.values(), key=lambda one: one.name))
 
     def read(self, raw: Raw) -> SnapshotFile | None:
-        """The file, without its metadata where all together would be more than is held of one guest."""
+        """The file, without its metadata where all together would be more than is held of one guest; None beyond MAX_FILES,
+        until it is listed again."""
         file = read_snapshot_file(raw)
-        if file is None:
+        if file is None or (len(self._sizes) >= MAX_FILES and file.name not in self._sizes):
             return None
         self._total -= self._sizes.pop(file.name, 0)
         if self._total + file.metadata_size > MAX_HELD_METADATA:
