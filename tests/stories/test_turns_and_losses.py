@@ -9,12 +9,12 @@ import pytest
 from tests.stories.cluster_rig import SERVERS, a_pool, machines_of, until
 from tests.stories.test_cluster_life import Story, a_story, lose
 from tests.stories.test_k3s import an_rke_config
-from tests.stories.test_updates import BUDGET, NEXT, set_kubelet_args, set_version, until_up_to_date
+from tests.stories.test_updates import BUDGET, NEXT, booted, set_kubelet_args, set_version, until_up_to_date
 from tests.support.clock import run_driven
 
 from windrow.bootstrap.install.update_job import MACHINE_LABEL
 from windrow.clusters.api.kinds import MACHINE
-from windrow.clusters.api.names import REPLACE_NOW, UPDATE_IMAGE
+from windrow.clusters.api.names import REPLACE_NOW, RETRY_UPDATE, UPDATE_IMAGE
 from windrow.clusters.plan.updates import failures
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, new_object
 from windrow.kubernetes.resources import DEPLOYMENT, JOB, POD, SECRET
@@ -66,6 +66,36 @@ def test_the_pending_job_of_a_failed_turn_is_gone_before_the_next_turn_and_so_is
             assert await list_left(it) == []
             for node in await it.stage.list_nodes():
                 assert "max-pods=98" in annotations_of(node)["rke2.io/node-args"]
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_a_job_whose_pod_never_ran_is_gone_before_its_turn_is_called_failed_and_restarts_nothing_later() -> (
+    None
+):
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+            await it.stage.wait_for_settled()
+            before = [booted(node) for node in await it.stage.list_nodes()]
+            it.sim.harvester.network.internet.is_reachable = False
+            annotated = {"metadata": {"annotations": {UPDATE_IMAGE: "site.example.org/tools:1"}}}
+            await it.sim.management_client.patch(it.ref, annotated)
+            await set_kubelet_args(it, "max-pods=99")
+            raw = await until(it.stage, "its update to be mended")
+            assert await list_left(it) == []
+            assert "ImagePull" in str(raw["status"])
+            it.sim.harvester.network.internet.is_reachable = True
+            await it.sim.advance(minutes=20)
+            assert [booted(node) for node in await it.stage.list_nodes()] == before
+
+            (failed,) = [one for one in await machines_of(it.sim, it.ref) if nested(one, "status", "update")]
+            retried = {"metadata": {"annotations": {RETRY_UPDATE: ""}}}
+            await it.sim.management_client.patch(MACHINE.ref(name_of(failed), it.ref.namespace), retried)
+            await until_up_to_date(it)
+            assert await list_left(it) == []
+            for node in await it.stage.list_nodes():
+                assert "max-pods=99" in annotations_of(node)["rke2.io/node-args"]
 
     run_driven(story())
 

@@ -29,6 +29,7 @@ DRAINED = {"controlPlaneDrainOptions": {"enabled": True}, "workerDrainOptions": 
 _CHANGING = (
     (r"windrow-update-[0-9a-f]+", "windrow-update"),
     (r"shop-[a-z0-9]+-[a-z0-9]+", "shop"),
+    (r"harvester-cloud-provider-[a-z0-9]+-[a-z0-9]+", "harvester-cloud-provider"),
     (r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d ", ""),
 )
 
@@ -251,7 +252,10 @@ def test_an_image_out_of_reach_and_pods_that_do_not_leave_stop_the_turn_and_noth
             assert "ErrImagePull" in str(nested(raw, "status", "waiting", "for")) or "ImagePull" in str(raw)
             assert await kubelets(it) == {"v1.34.7+rke2r1"}
             it.sim.harvester.network.internet.is_reachable = True
-            await until_version(it, NEXT)  # the pod runs by itself once its image is there
+            (failed,) = [raw for raw in await machines_of(it.sim, it.ref) if nested(raw, "status", "update")]
+            retried = {"metadata": {"annotations": {RETRY_UPDATE: ""}}}
+            await it.sim.management_client.patch(MACHINE.ref(name_of(failed), it.ref.namespace), retried)
+            await until_version(it, NEXT)
             assert await kubelets(it) == {NEXT}
 
     run_driven(story())

@@ -38,6 +38,7 @@ from windrow.clusters.plan.addresses import may_await_address
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
 from windrow.clusters.plan.planner import Plan, plan_cluster
+from windrow.clusters.plan.updates.charts import is_upgrading
 from windrow.clusters.plan.volumes.reclaim import must_ask
 from windrow.clusters.protection import ProtectionController, list_needed, list_needed_by_machine
 from windrow.clusters.sources.address_scopes import AddressScopes
@@ -549,6 +550,7 @@ class ClusterController:
             self._group, state.cluster.uid, state.secrets, proxy, lambda: self._enqueue_change(key)
         )
         connection.updates.follow(any(machine.record.update is not None for machine in state.active))
+        connection.charts.follow(is_upgrading(state))
         stopped = _stopped_urls(state)
         connection.set_endpoints([url for url in urls if url not in stopped] or urls)
         return connection

@@ -21,6 +21,7 @@ from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.endpoint_balancer import ObservedBalancer
 from windrow.clusters.orphans import MachineClaim, Orphans, OrphanVm
+from windrow.clusters.updates.charts import ObservedCharts
 from windrow.clusters.updates.observed import ObservedJob
 from windrow.harvester.hosts.maintenance import HostMaintenance
 from windrow.harvester.names import MacvlanState, read_macvlan
@@ -401,6 +402,8 @@ class ClusterState:
     account_may_be_made_until: datetime | None = None
     # Of a cluster that is deleted, as the guest lists them while they are not recorded. None: it has not.
     guest_volumes: GuestVolumes | None = None
+    # Of the guest, while machines go to another version. None: not known.
+    charts: ObservedCharts | None = None
     # For how long this process has asked for them; None where it did not.
     volumes_asked_for: timedelta | None = None
     # On Harvester, of a deleted cluster without machines. None: there can be none, or it is too early to list them.

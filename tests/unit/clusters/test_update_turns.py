@@ -451,8 +451,6 @@ NO_IMAGE = ObservedJob(JOB, "waiting", "ErrImagePull: no such host", is_image_mi
     ("machine", "passed", "message"),
     [
         (applying(W1, ObservedJob(JOB, "failed", "curl: 404")), timedelta(), "failed on Node w1: curl: 404"),
-        (applying(W1, NO_IMAGE), IMAGE_TIMEOUT, "does not run (ErrImagePull: no such host)"),
-        (applying(W1, WAITING), POD_TIMEOUT, "the pod of Job kube-system/windrow-update-1 does not run"),
         (applying(W1), APPLY_TIMEOUT, "the update took longer than 30m"),
         (
             record_of(
@@ -476,6 +474,70 @@ def test_a_turn_fails_with_its_step_and_the_reason_and_not_a_second_sooner(
         sooner = a_turn(machine, now=NOON + passed - timedelta(seconds=1))
         assert not of_kind(sooner, FailUpdate)
         assert sooner.waits_by_machine["w1"].until == NOON + passed
+
+
+@pytest.mark.parametrize(
+    ("job", "passed", "message"),
+    [
+        (NO_IMAGE, IMAGE_TIMEOUT, "does not run (ErrImagePull: no such host)"),
+        (WAITING, POD_TIMEOUT, "the pod of Job kube-system/windrow-update-1 does not run"),
+        (ObservedJob(JOB, "absent"), APPLY_TIMEOUT, "the update took longer than 30m"),
+    ],
+)
+def test_a_job_that_has_yet_to_run_is_withdrawn_before_its_turn_fails(
+    job: ObservedJob, passed: timedelta, message: str
+) -> None:
+    machine = applying(W1, job)
+    assert not of_kind(a_turn(machine, now=NOON + passed - timedelta(seconds=1)), RecordUpdateStep)
+
+    (step,) = of_kind(a_turn(machine, now=NOON + passed), RecordUpdateStep, FailUpdate)
+
+    assert isinstance(step, RecordUpdateStep)
+    assert (step.update.step, step.update.step_since) == ("Withdraw", NOON + passed)
+    assert message in step.update.refused
+
+
+def withdrawing(*jobs: ObservedJob) -> MachineState:
+    return in_turn(W1, an_update(step="Withdraw", refused="it is late"), former_jobs=jobs)
+
+
+def test_a_turn_is_called_failed_once_its_job_and_the_pod_are_gone() -> None:
+    (delete,) = of_kind(a_turn(withdrawing(WAITING)), DeleteFormerJobs, FailUpdate)
+    assert isinstance(delete, DeleteFormerJobs)
+    assert delete.present == ""
+    left = a_turn(withdrawing(ObservedJob(JOB, "absent")))
+    assert not of_kind(left, DeleteFormerJobs, FailUpdate)
+    assert left.waits_by_machine["w1"].what == f"Job kube-system/{JOB} to be gone"
+
+    (failed,) = of_kind(a_turn(withdrawing()), FailUpdate)
+
+    assert isinstance(failed, FailUpdate)
+    assert (failed.update.step, failed.update.refused) == ("Apply", "")
+    assert failed.because.startswith("step Apply: it is late; ")
+    assert "windrow.io/retry-update=" in failed.because
+
+
+@pytest.mark.parametrize("state", ["running", "succeeded"])
+def test_a_job_that_runs_while_it_is_withdrawn_has_its_turn_after_all(state: Any) -> None:
+    (step,) = of_kind(a_turn(withdrawing(ObservedJob(JOB, state))), RecordUpdateStep, FailUpdate)
+
+    assert isinstance(step, RecordUpdateStep)
+    assert (step.update.step, step.update.refused, step.update.step_since) == ("Apply", "", NOON)
+
+
+def test_nothing_is_concluded_of_a_job_that_is_withdrawn_while_the_guest_does_not_answer() -> None:
+    unknown = replace(withdrawing(), former_jobs=None)
+    assert not of_kind(a_turn(unknown), FailUpdate)
+    assert not of_kind(a_turn(withdrawing(), guest=silent()), FailUpdate)
+
+
+def test_a_pod_that_never_goes_fails_the_turn_once_its_job_has_ended_by_itself() -> None:
+    machine = withdrawing(ObservedJob(JOB, "absent"))
+    assert not of_kind(a_turn(machine, now=NOON + APPLY_TIMEOUT - timedelta(seconds=1)), FailUpdate)
+
+    (failed,) = of_kind(a_turn(machine, now=NOON + APPLY_TIMEOUT), FailUpdate)
+
+    assert "it is late; its pod is not gone after 30m" in failed.because
 
 
 FAILURE = UpdateFailure("Apply", "no", "mend it", NOON)

@@ -39,6 +39,8 @@ APPLIED_REVISION = "windrow.io/applied-revision"
 
 # Ours, on a Cluster: the image of the Job that changes a machine in place, where the sandbox image is not to be used.
 UPDATE_IMAGE = "windrow.io/update-image"
+# Ours, on a Deployment in the guest whose rollout stalled: its revision, and how many of its old pods were deleted for that.
+STALLED_ROLLOUT = "windrow.io/stalled-rollout"
 # Ours, on a Machine whose turn has failed: to be tried again.
 RETRY_UPDATE = "windrow.io/retry-update"
 

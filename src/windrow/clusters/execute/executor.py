@@ -193,6 +193,10 @@ class Executor:
                 await self._on_machine.provision_vm(action, state)
             case do.StartVM():
                 await self._on_machine.start_vm(action, state)
+            case do.RelaxRollout():
+                await self._on_update.relax_rollout(action, state)
+            case do.DeleteStalledPod():
+                await self._on_update.delete_stalled_pod(action, state)
             case do.LabelNode():
                 await self._on_machine.label_node(action, state)
             case do.ScrubBootstrapData():
@@ -289,6 +293,8 @@ class Executor:
 
     async def _record_machine_event(self, action: Action, state: ClusterState) -> None:
         machine = find_machine(action.subject, state)
+        if action.done and machine is None and isinstance(action, do.RelaxRollout | do.DeleteStalledPod):
+            await self._record(state, action.reason, action.message(state.cluster, None), action.event)
         if not action.done or machine is None:
             return
         if isinstance(action, do.DeleteVM) and machine.deletion_requested is not None:

@@ -29,6 +29,7 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
+from windrow.clusters.execute.chart_actions import delete_stalled_pod, relax_rollout
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.plan.endpoint import find_other_join_server, has_lost_join_server
@@ -282,6 +283,12 @@ class UpdateActions:
             # The Job stays for a while, with its log; what is secret does not.
             await self._delete_jobs(found, state, spared=update.job)
         await self._record(found.record, update)
+
+    async def relax_rollout(self, action: do.RelaxRollout, state: ClusterState) -> None:
+        await relax_rollout(action, get_connection(self._guests, state))
+
+    async def delete_stalled_pod(self, action: do.DeleteStalledPod, state: ClusterState) -> None:
+        await delete_stalled_pod(action, get_connection(self._guests, state))
 
     async def update_node(self, action: do.UpdateNode, state: ClusterState) -> None:
         """The Node where it still is as it was read, then the record of what it has."""

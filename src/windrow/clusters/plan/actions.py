@@ -655,8 +655,46 @@ class RecordRunning(
     version: str
 
 
+@dataclass(frozen=True)
+class _ChartAction(_Action):
+    """About a chart in the guest: what fails there stops nothing else."""
+
+    deployment: str
+
+    @property
+    def subject(self) -> str:
+        return "charts/" + self.deployment  # the name of no Machine
+
+
+@dataclass(frozen=True)
+class RelaxRollout(
+    _ChartAction,
+    reason="RelaxRollout",
+    done="Let the rollout of Deployment kube-system/{action.deployment} in {cluster} be one pod short",
+):
+    """Set maxUnavailable 1 and maxSurge 0 of a Deployment whose rollout stalls; helm's next run may set them back."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class DeleteStalledPod(
+    _ChartAction,
+    reason="DeleteStalledPod",
+    done="Deleted Pod kube-system/{action.pod} in {cluster}, whose place its successor needs",
+):
+    """Delete an old pod of a Deployment whose rollout stalls, once the deletion is recorded on that."""
+
+    resource_version: str
+    pod: str
+    uid: str
+    record: str
+
+
 ClusterAction = (
-    AddFinalizer
+    RelaxRollout
+    | DeleteStalledPod
+    | AddFinalizer
     | CreateSecrets
     | RecordServiceAccount
     | CreateServiceAccount

@@ -22,7 +22,7 @@ from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all, remediation
 from windrow.clusters.plan.disruptions import admit
 from windrow.clusters.plan.hosts import maintenance
 from windrow.clusters.plan.operations import restore, rotation, snapshots
-from windrow.clusters.plan.updates import turns
+from windrow.clusters.plan.updates import charts, turns
 from windrow.clusters.plan.volumes import fencing
 from windrow.clusters.state import ClusterState, ManagerLease
 from windrow.machines.port import Problem
@@ -71,6 +71,7 @@ def plan_cluster(state: ClusterState) -> Plan:
         if bootstrap.is_prepared(state):
             partial.add(maintenance.plan(state, disabled=_list_without_remediation(state)))
             if not restore.is_under_way(state):
+                partial.add(charts.plan(state))
                 partial.add(turns.plan(state))  # first: of a machine in its turn that is what is waited for
             partial.add(bootstrap.plan(state))
             if not restore.holds_remediation(state):

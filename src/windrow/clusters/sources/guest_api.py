@@ -19,6 +19,7 @@ from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.client.transport import Transport
+from windrow.clusters.sources.servers.charts import GuestCharts
 from windrow.clusters.sources.servers.snapshots import GuestSnapshots
 from windrow.clusters.sources.servers.update_jobs import UpdateJobs
 from windrow.clusters.state import GuestState, Node, read_node
@@ -192,6 +193,7 @@ class GuestConnection:
         self.client = Client(self._transport)
         self.snapshots = GuestSnapshots(SharingTransport(self._transport), clock, Rng(uid), changed)
         self.updates = UpdateJobs(SharingTransport(self._transport), clock, Rng(uid), changed)
+        self.charts = GuestCharts(SharingTransport(self._transport), clock, Rng(uid), changed)
 
     def _client_config(self, url: str) -> ClientConfig:
         return issue_client_config(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
@@ -204,6 +206,7 @@ class GuestConnection:
         self._transport.set_endpoints(urls)
         self.snapshots.set_endpoints(tuple(urls))
         self.updates.set_endpoints(tuple(urls))
+        self.charts.set_endpoints(tuple(urls))
         if in_use and in_use not in urls:
             # Its watch may hang for minutes without an error.
             self._disconnect()
@@ -259,6 +262,7 @@ class GuestConnection:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._forward_changes())
             group.create_task(self.updates.run())
+            group.create_task(self.charts.run())
             while True:
                 await self._probe_until_ready()
                 await self._watch_nodes()

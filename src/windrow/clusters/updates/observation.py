@@ -22,7 +22,10 @@ def list_drained_for_update(state: ClusterState) -> list[MachineState]:
 
 
 async def with_updates(state: ClusterState, connection: GuestConnection | None) -> ClusterState:
-    """The Jobs of machines that are changed in place, and, once one has succeeded, the static pods of its Node."""
+    """The Jobs of machines that are changed in place, and, once one has succeeded, the static pods of its Node; and the charts of
+    the release, where they are watched."""
+    if connection is not None:
+        state = replace(state, charts=connection.charts.observe())
     if connection is None or not any(machine.record.update is not None for machine in state.active):
         return state
     found = await asyncio.gather(*(_with_update(one, connection, state) for one in state.machines))
@@ -35,7 +38,8 @@ async def _with_update(
     update = machine.record.update
     if update is None:
         return machine
-    machine = replace(machine, former_jobs=connection.updates.find_former(machine.record.uid, update.job))
+    present = "" if update.step == "Withdraw" else update.job
+    machine = replace(machine, former_jobs=connection.updates.find_former(machine.record.uid, present))
     if update.step != "Apply":
         return machine
     machine = replace(machine, update_job=connection.updates.observe(update.job))

@@ -8,13 +8,20 @@ from typing import Any
 from windrow.clusters.api.updates.turn import VM_RESTART
 from windrow.clusters.change.rollout import why_changes_wait
 from windrow.clusters.plan.actions import Wait
+from windrow.clusters.plan.updates.charts import list_blockers
 from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 
 UPDATING, ROLLING_OUT = "Updating", "RollingOut"
 UPDATE_FAILED = "UpdateFailed"
-_REASONS = {"Drain": "Draining", "Apply": "Applying", "Stop": "Stopping", "Start": "Starting"}
+_REASONS = {
+    "Drain": "Draining",
+    "Apply": "Applying",
+    "Withdraw": "Withdrawing",
+    "Stop": "Stopping",
+    "Start": "Starting",
+}
 
 
 def with_updating(
@@ -50,6 +57,8 @@ def rolling_out_condition(state: ClusterState, waits: Sequence[Wait] = ()) -> Co
     if in_turn:
         wait = next((one for one in waits if one.machine == in_turn[0].name), None)
         words = f"; waiting for {wait.what}" if wait else ""
+        blocked = next(list_blockers(state.charts), "") if state.charts is not None else ""
+        words += f"; of its charts: {blocked}" if blocked else ""
         named = ", ".join(machine.name for machine in in_turn[:3])
         return Condition(ROLLING_OUT, "True", UPDATING, f"{named} is being updated{words}")
     if (held := why_changes_wait(state)) and state.cluster.deletion_timestamp is None:

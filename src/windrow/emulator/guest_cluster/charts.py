@@ -31,6 +31,7 @@ from windrow.emulator.guest_cluster.components.helm_jobs import (
     bundled_chart_versions,
     chart_url,
     finish_job,
+    is_job_active,
     run_until_installed,
     start_job,
     wait_for_node,
@@ -173,10 +174,12 @@ async def _deploy(context: ServerContext, chart: str, version: str) -> None:
     defaults = default_values(chart, settings.data_directory)
     number = chart_number(version)
     cluster.releases[chart] = ChartRelease(chart, NAMESPACE, NAMESPACE, defaults, number=number)
-    if before is not None and annotations_of(before).get(BUNDLED_URL) == url:
-        await install_chart(context, chart)  # another server leads
-        return
-    await start_job(cluster, chart, NAMESPACE, url)
+    is_same = before is not None and annotations_of(before).get(BUNDLED_URL) == url
+    if is_same and not await is_job_active(cluster, chart, NAMESPACE):
+        await run_until_installed(guest, cluster, chart, NAMESPACE, lambda: install_chart(context, chart))
+        return  # another server leads
+    if not is_same:
+        await start_job(cluster, chart, NAMESPACE, url)
     if before is not None:
         await wait_for_node(guest, cluster, chart, is_bootstrap=is_bootstrap)
         await guest.sleep(guest.delays.chart)

@@ -16,9 +16,10 @@ from windrow.core.clock import format_time
 from windrow.kubernetes.objects import nested, time_of
 
 # In their order. "Drain": the Node is cordoned, and drained where that is asked for; "Apply": a Job writes the files on it
-# and restarts the service, and the Node shows what it runs then; "Stop" and "Start" of a VM that is edited in between.
-UpdateStep = Literal["Drain", "Apply", "Stop", "Start"]
-STEPS: tuple[UpdateStep, ...] = ("Drain", "Apply", "Stop", "Start")
+# and restarts the service, and the Node shows what it runs then; "Withdraw": that Job is late and goes before the turn fails;
+# "Stop" and "Start" of a VM that is edited in between.
+UpdateStep = Literal["Drain", "Apply", "Withdraw", "Stop", "Start"]
+STEPS: tuple[UpdateStep, ...] = ("Drain", "Apply", "Withdraw", "Stop", "Start")
 SERVICE_RESTART, LIVE, VM_RESTART = "service restart", "live", "VM restart"
 
 
@@ -36,7 +37,7 @@ class UpdateFailure:
 class MachineUpdate:
     """The turn of one machine. `attempt` counts those with the same `id`; `cordoned` says that the Node was schedulable
     before, so that it is again afterwards. `boot` is the Node's boot ID before its VM was restarted, `refused` why the VM was not
-    edited."""
+    edited, or why its Job is withdrawn."""
 
     id: str
     change: str

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from windrow.clusters.api.updates.turn import LIVE
 from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, RecordVersion
 from windrow.clusters.plan.operations import rotation
+from windrow.clusters.plan.updates.charts import find_unfinished
 from windrow.clusters.plan.updates.gates import has_turn, tier_of
 from windrow.clusters.plan.updates.live_changes import begin_live, is_live
 from windrow.clusters.plan.updates.upgrade_snapshot import has_upgrade_snapshot
@@ -46,5 +47,11 @@ def _record_version(state: ClusterState, partial: PartialPlan) -> None:
     version = state.cluster.version
     if state.recorded.version == version or find_version_problem(state) is not None:
         return
-    if state.active and all(machine.record.version == version for machine in state.active):
-        partial.actions.append(RecordVersion("all its machines do", version))
+    if not state.active or any(machine.record.version != version for machine in state.active):
+        return
+    unfinished, until = find_unfinished(state)
+    if until is not None:
+        partial.wait(unfinished, f"the upgrade to {version} ends", until=until)
+        return
+    because = f"all its machines do; still waiting for {unfinished}" if unfinished else "all its machines do"
+    partial.actions.append(RecordVersion(because, version))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from windrow.clusters.api.names import RETRY_UPDATE
 from windrow.clusters.api.updates.turn import MachineUpdate, UpdateFailure
-from windrow.clusters.plan.actions import FailUpdate, PartialPlan, first_clause
+from windrow.clusters.plan.actions import FailUpdate, PartialPlan, RecordUpdateStep, first_clause
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.duration import human_duration
 from windrow.kubernetes.kubectl import render_kubectl
@@ -61,15 +61,24 @@ def fail_late(
 ) -> bool:
     """Fail a turn whose Job has failed, or that is late. Whether it has failed."""
     job = machine.update_job
-    hint = f"set another version; or mend it, then {retry_hint(machine)}"
+    hint = mend_hint(machine)
     if job is not None and job.state == "failed":
         message = f"Job kube-system/{update.job} failed on Node {machine.node_name}: {job.message}"
         fail(machine, update, "Apply", message, hint, state, partial)
         return True
     late = next((words for limit, words in _deadlines(machine, update, state) if state.now >= limit), "")
-    if late:
+    if late and job is not None and job.state in ("waiting", "absent"):
+        # A Job whose pod has yet to run would restart the service at any later time, out of its turn.
+        withdrawn = replace(update, step="Withdraw", step_since=state.now, refused=late)
+        partial.actions.append(RecordUpdateStep(f"its Job is late: {late}", machine.name, withdrawn))
+    elif late:
         fail(machine, update, "Apply", late, hint, state, partial)
     return bool(late)
+
+
+def mend_hint(machine: MachineState) -> str:
+    """How one goes on after a step Apply that has failed."""
+    return f"set another version; or mend it, then {retry_hint(machine)}"
 
 
 def retry_hint(machine: MachineState) -> str:

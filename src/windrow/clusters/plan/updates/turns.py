@@ -6,6 +6,7 @@ controller goes on where it was:
     begin     recorded on the Machine, before anything is done
     Drain     the Node is marked, cordoned for another version, and drained where `upgradeStrategy` asks for it
     Apply     a Job on the Node writes the files and restarts the service; the Node shows that it runs what was asked for
+    Withdraw  only where that is late and its pod never ran: the Job is deleted, and gone, before the turn fails
     finish    the Node is uncordoned, and the Machine says as what it runs now
 
 That the Job is complete is not enough: its pod is on the Node whose kubelet restarts. What counts is the Node: its kubelet's
@@ -26,7 +27,7 @@ from windrow.clusters.plan.updates.begin import begin
 from windrow.clusters.plan.updates.drain import drain
 from windrow.clusters.plan.updates.evidence import await_guest, why_not_applied
 from windrow.clusters.plan.updates.failures import fail, retry_hint
-from windrow.clusters.plan.updates.former_jobs import await_former_jobs
+from windrow.clusters.plan.updates.former_jobs import await_former_jobs, withdraw
 from windrow.clusters.plan.updates.live_changes import plan_nodes
 from windrow.clusters.plan.updates.records import correct_records
 from windrow.clusters.plan.updates.upgrade_snapshot import has_upgrade_snapshot
@@ -63,6 +64,8 @@ def _continue(
         _after_failure(machine, update, update.failure, wanted, state, partial)
     elif update.step == "Apply":
         apply(machine, update, state, partial)
+    elif update.step == "Withdraw":
+        withdraw(machine, update, state, partial)
     elif update.step in ("Stop", "Start"):
         _restart_vm(machine, update, state, partial)
     elif wanted is None or wanted.id != update.id:

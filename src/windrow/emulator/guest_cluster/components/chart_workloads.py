@@ -23,6 +23,11 @@ CLOUD_PROVIDER = "harvester-cloud-provider"
 CSI_DRIVER = "harvester-csi-driver"
 CSI_CONTROLLERS = f"{CSI_DRIVER}-controllers"
 NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
+COMPONENT, _CONTROLLERS = (
+    "component",
+    "csi-controllers",
+)  # of the CSI driver's, whose node pods have the name, too
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _HOSTNAME = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _APART_SINCE, _ONE_SHORT_SINCE = (0, 2, 2), (0, 2, 5)
@@ -39,8 +44,6 @@ _CSI_DRIVER_IMAGES = {
     (0, 1, 29): "v0.2.9",
 }  # fmt: skip
 _IMAGES = {CLOUD_PROVIDER: _CLOUD_PROVIDER_IMAGES, CSI_DRIVER: _CSI_DRIVER_IMAGES}
-# The chart whose program runs in the pods with this name.
-_CHARTS = {CLOUD_PROVIDER: CLOUD_PROVIDER, CSI_CONTROLLERS: CSI_DRIVER}
 
 
 def chart_number(version: str) -> tuple[int, ...]:
@@ -65,7 +68,7 @@ def render_deployment(
     arguments: list[str],
 ) -> Raw:
     """The Deployment of a chart of this version, () for the newest. It runs `pod` with these arguments."""
-    labels = {NAME: pod.name, INSTANCE: release}
+    labels = {NAME: chart, INSTANCE: release, **({COMPONENT: _CONTROLLERS} if chart == CSI_DRIVER else {})}
     spec: Raw = {
         "serviceAccountName": chart,
         "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -77,6 +80,9 @@ def render_deployment(
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": spec},
     }
+    if chart == CSI_DRIVER:
+        terms = [{"matchExpressions": [{"key": _CONTROL_PLANE, "operator": "Exists"}]}]
+        spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
     if chart == CLOUD_PROVIDER:
         spec["hostNetwork"] = True
         spec["volumes"] = [_credential_volume(values)]
@@ -114,7 +120,7 @@ class ChartLeaders:
 
     def elect_all(self) -> None:
         """Once the pods are known: what another leading server had chosen may be gone."""
-        for name in _CHARTS:
+        for name in (CLOUD_PROVIDER, CSI_CONTROLLERS):
             self._elect(name)
 
     def _elect(self, name: str) -> None:
@@ -135,8 +141,12 @@ class ChartLeaders:
 
 
 def _name_of_chart(raw: Raw) -> str:
-    name = labels_of(raw).get(NAME, "")
-    return name if name in _CHARTS else ""
+    """The name of the chart's Deployment."""
+    labels = labels_of(raw)
+    name, component = labels.get(NAME, ""), labels.get(COMPONENT, "")
+    if name == CSI_DRIVER and component == _CONTROLLERS:
+        return CSI_CONTROLLERS
+    return name if name == CLOUD_PROVIDER else ""
 
 
 def _may_run(raw: Raw) -> bool:

@@ -127,6 +127,12 @@ async def start_job(cluster: GuestCluster, chart: str, namespace: str, config: A
     await _set_status(cluster, chart, namespace, {"active": 1, "startTime": format_time(now)})
 
 
+async def is_job_active(cluster: GuestCluster, chart: str, namespace: str) -> bool:
+    """Whether the Job of a chart has begun and not ended: the server that led before may be gone. Raises KubeError."""
+    raw = await cluster.client().find(JOB.ref(f"helm-install-{chart}", namespace))
+    return bool(nested(raw, "status", "active"))
+
+
 async def run_until_installed(
     guest: GuestOS, cluster: GuestCluster, chart: str, namespace: str, install: Callable[[], Awaitable[None]]
 ) -> None:

@@ -1,0 +1,187 @@
+"""What the guest shows of the Harvester charts while a release is installed: their Deployments, the cloud provider's pods, and
+the Jobs of the helm controller with theirs.
+
+All of it is written by the guest: texts are bounded and in one line, and what cannot be read is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from windrow.bootstrap.charts import CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART
+from windrow.clusters.api.names import STALLED_ROLLOUT
+from windrow.core.text import one_line
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import (
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    nested,
+    objects_at,
+    time_of,
+    uid_of,
+)
+
+NAMESPACE = "kube-system"
+CSI_CONTROLLERS = f"{CSI_DRIVER_CHART}-controllers"
+# Which chart each Deployment is of.
+DEPLOYMENTS = {CLOUD_PROVIDER_CHART: CLOUD_PROVIDER_CHART, CSI_CONTROLLERS: CSI_DRIVER_CHART}
+CHART = "helmcharts.helm.cattle.io/chart"  # the label of Jobs of the helm controller, and of their pods
+APP_NAME = "app.kubernetes.io/name"
+TEMPLATE_HASH = "pod-template-hash"
+MAX_MESSAGE = 300
+NO_ANTI_AFFINITY = "didn't match pod anti-affinity rules"
+
+
+@dataclass(frozen=True, slots=True)
+class ChartDeployment:
+    """A Deployment of a chart. `max_unavailable` and `max_surge` are as they are written, None where they are not; `deletions` says
+    how many stalled pods of which revision have been deleted."""
+
+    name: str
+    replicas: int = 1
+    updated: int = 0
+    total: int = 0
+    available: int = 0
+    is_observed: bool = True  # whether its status is of its present spec
+    max_unavailable: int | str | None = None
+    max_surge: int | str | None = None
+    rolls: bool = True  # strategy RollingUpdate
+    revision: str = ""
+    deletions: str = ""
+    image: str = ""
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def is_rolled_out(self) -> bool:
+        """All pods are of its present template, and serve."""
+        return self.is_observed and self.updated == self.total == self.replicas <= self.available
+
+    @property
+    def chart(self) -> str:
+        return DEPLOYMENTS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class ChartPod:
+    """A pod of the cloud provider, or of a helm Job. `problem` says why it does not run; `since` is since when it has no node."""
+
+    name: str
+    uid: str = ""
+    chart: str = ""  # of the helm Job; "" for a pod of the cloud provider
+    template: str = ""
+    problem: str = ""
+    since: datetime | None = None
+    has_node: bool = False
+    is_deleting: bool = False
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def is_kept_apart(self) -> bool:
+        """Whether no Node takes it since another pod is there."""
+        return NO_ANTI_AFFINITY in self.problem and not self.has_node and not self.is_deleting
+
+
+@dataclass(frozen=True, slots=True)
+class HelmJob:
+    """A Job of the helm controller for one of the charts."""
+
+    name: str
+    chart: str
+    is_complete: bool
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCharts:
+    """Everything of the charts, each in the order of names."""
+
+    deployments: tuple[ChartDeployment, ...] = ()
+    pods: tuple[ChartPod, ...] = ()
+    jobs: tuple[HelmJob, ...] = ()
+
+
+def read_deployment(raw: Mapping[str, Any]) -> ChartDeployment | None:
+    """None for a Deployment that is not of these charts, or goes."""
+    if name_of(raw) not in DEPLOYMENTS or is_deleting(raw):
+        return None
+    containers = objects_at(raw, "spec", "template", "spec", "containers")
+    return ChartDeployment(
+        name_of(raw),
+        _number(nested(raw, "spec", "replicas"), 1),
+        _number(nested(raw, "status", "updatedReplicas")),
+        _number(nested(raw, "status", "replicas")),
+        _number(nested(raw, "status", "availableReplicas")),
+        _number(nested(raw, "status", "observedGeneration"))
+        >= _number(nested(raw, "metadata", "generation")),
+        _bound(nested(raw, "spec", "strategy", "rollingUpdate", "maxUnavailable")),
+        _bound(nested(raw, "spec", "strategy", "rollingUpdate", "maxSurge")),
+        nested(raw, "spec", "strategy", "type", default="RollingUpdate") == "RollingUpdate",
+        _text(annotations_of(raw).get("deployment.kubernetes.io/revision")),
+        _text(annotations_of(raw).get(STALLED_ROLLOUT)),
+        _text(next((one.get("image") for one in containers), "")),
+        str(nested(raw, "metadata", "resourceVersion", default="")),
+    )
+
+
+def _number(value: Any, default: int = 0) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+
+
+def _bound(value: Any) -> int | str | None:
+    if isinstance(value, str):
+        return _text(value)
+    return _number(value) if value is not None else None
+
+
+def _text(value: Any) -> str:
+    return one_line(str(value or "")[:MAX_MESSAGE], MAX_MESSAGE)
+
+
+def read_chart_pod(raw: Mapping[str, Any]) -> ChartPod | None:
+    labels = labels_of(raw)
+    chart = labels.get(CHART, "")
+    if chart not in ("", *DEPLOYMENTS.values()):
+        return None
+    scheduled = next(
+        (one for one in objects_at(raw, "status", "conditions") if one.get("type") == "PodScheduled"), {}
+    )
+    return ChartPod(
+        name_of(raw),
+        uid_of(raw),
+        chart,
+        str(labels.get(TEMPLATE_HASH) or ""),
+        _find_problem(raw, scheduled),
+        time_of(scheduled, "lastTransitionTime")
+        or time_of(nested(raw, "metadata", default={}), "creationTimestamp"),
+        bool(nested(raw, "spec", "nodeName")),
+        is_deleting(raw),
+        str(nested(raw, "metadata", "resourceVersion", default="")),
+    )
+
+
+def _find_problem(raw: Mapping[str, Any], scheduled: Mapping[str, Any]) -> str:
+    """Why the pod has no node, or why its containers do not run: with what they said last."""
+    if scheduled.get("status") == "False":
+        return _text(scheduled.get("message") or scheduled.get("reason"))
+    for container in objects_at(raw, "status", "containerStatuses"):
+        reason = str(nested(container, "state", "waiting", "reason", default="") or "")
+        if reason in ("", "ContainerCreating", "PodInitializing"):
+            continue
+        said = nested(container, "lastState", "terminated", "message", default="")
+        said = said or nested(container, "state", "waiting", "message", default="")
+        return _text(f"{reason}: {said}" if said else reason)
+    return ""
+
+
+def read_helm_job(raw: Mapping[str, Any]) -> HelmJob | None:
+    chart = labels_of(raw).get(CHART, "")
+    if chart not in DEPLOYMENTS.values() or is_deleting(raw):
+        return None
+    done = is_true(nested(raw, "status", "conditions"), "Complete")
+    version = str(nested(raw, "metadata", "resourceVersion", default=""))
+    return HelmJob(name_of(raw), chart, done, version)
