@@ -175,11 +175,9 @@ def test_a_snapshot_that_cannot_be_restored_touches_nothing() -> None:
     async def story() -> None:
         async with with_bucket(a_pool("servers", 3, SERVERS)) as (it, _):
             machines = {uid_of(raw) for raw in await it.sim.management_client.list(MACHINE)}
-            found = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "local"]
-            for generation, name in enumerate(["nothing", name_of(found[0])], 1):
-                await ask(it, etcdSnapshotRestore={"name": name, "generation": generation})
-                status = await phase(it, "Restore", "Failed", generation)
-                assert "nothing was touched" in status["etcdSnapshotRestoreRun"]["message"]
+            await ask(it, etcdSnapshotRestore={"name": "nothing", "generation": 1})
+            status = await phase(it, "Restore", "Failed")
+            assert "nothing was touched" in status["etcdSnapshotRestoreRun"]["message"]
             await it.sim.advance(minutes=2)
             assert {uid_of(raw) for raw in await it.sim.management_client.list(MACHINE)} == machines
             assert nested(await it.stage.get_cluster(), "status", "ready") is True

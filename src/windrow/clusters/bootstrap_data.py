@@ -78,7 +78,7 @@ def build_bootstrap_spec(
 def find_restore(machine: Machine, cluster: Cluster) -> Restore | None:
     """What the machine restores before it starts: a first server of a cluster that is being restored, whose S3 keys were read."""
     recorded = cluster.recorded.operations.restore
-    if recorded.phase != "Restore" or not machine.is_init_server:
+    if recorded.phase != "Restore" or recorded.member or not machine.is_init_server:
         return None
     return Restore(recorded.id, recorded.file, {**(cluster.etcd.get("s3") or {}), **recorded.s3})
 

@@ -205,15 +205,24 @@ class ClusterController:
             self._snapshots,
             self._hosts,
         )
+        machine_actions = MachineActions(self._context, machines, guests)
         self._executor = Executor(
             self._context,
             ClusterActions(self._context, self._harvesters, guests),
-            MachineActions(self._context, machines, guests),
+            machine_actions,
             AddressActions(api, self._addresses),
             EndpointActions(self._context, self._harvesters),
             UpdateActions(self._context, guests, machines),
             self._observer.read_lease,
-            OperationActions(self._context, self._harvesters, guests, connect, self._snapshots),
+            OperationActions(
+                self._context,
+                self._harvesters,
+                guests,
+                connect,
+                self._snapshots,
+                machines,
+                machine_actions.render_scrubbed,
+            ),
             MaintenanceActions(self._context, guests),
         )
         self._spacing: Spacing[ObjectRef] = Spacing(clock)

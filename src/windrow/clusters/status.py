@@ -27,6 +27,7 @@ from windrow.clusters.plan.endpoint import (
 )
 from windrow.clusters.plan.endpoint_balancers import describe_problem
 from windrow.clusters.plan.names import list_reserved
+from windrow.clusters.plan.operations import restore
 from windrow.clusters.plan.operations.conditions import (
     SNAPSHOT_CREATED,
     SNAPSHOT_RESTORED,
@@ -360,6 +361,7 @@ def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | Non
     # What machines wait for is more precise than that a pool is incomplete.
     # Of a Cluster that is deleted the machines wait for the same until they are deleted, too.
     is_ending = state.cluster.deletion_timestamp is not None and not state.deleting
+    is_ending = is_ending or restore.is_exclusive(state)
     if general and (is_ending or not (waits and state.recorded.init_server_uid)):
         return general[0]
     if waits:

@@ -17,7 +17,7 @@ from windrow.cli.commands.snapshot import (
     render_snapshots,
 )
 from windrow.client.informer import make_watcher, watching
-from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, MACHINE
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.patches import PatchFailed, apply_json_patch
 
@@ -249,3 +249,55 @@ def test_with_wait_a_restore_ends_with_its_phase(
     assert answer.code == code
     assert words in answer.out + answer.err
     assert f"orchard: {phase}" in answer.err
+
+
+def a_member(
+    name: str, phase: str = "Running", cluster: str = "orchard", role: str = "etcd"
+) -> dict[str, Any]:
+    spec = {"clusterName": cluster, "clusterUID": "u", "pool": "servers", "roles": [role]}
+    spec = {**spec, "options": {}, "credential": "a:b", "version": "v1.35.1+rke2r1"}
+    return new_object(MACHINE, name, "fleet-default", spec=spec, status={"phase": phase})
+
+
+def put_members(manager: Manager, *raws: dict[str, Any]) -> None:
+    async def create(api: Any) -> None:
+        for raw in raws:
+            made = await api.create(MACHINE, {key: raw[key] for key in raw if key != "status"})
+            ref = MACHINE.ref(made["metadata"]["name"], "fleet-default")
+            await api.patch(ref, {"status": raw["status"]}, "status")
+
+    manager.do(create)
+
+
+@pytest.mark.parametrize("command", [("restore",), ("snapshot", "restore")])
+def test_after_a_lost_quorum_the_member_that_is_left_is_named(
+    windrow: Windrow, manager: Manager, command: tuple[str, ...]
+) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    put_members(
+        manager,
+        a_member("s1", "Missing"),
+        a_member("s2"),
+        a_member("w1", role="worker"),
+        a_member("other", cluster="other"),
+    )
+
+    answer = windrow(*command, "orchard", "--lost-quorum")
+
+    assert (answer.code, answer.out) == (
+        0,
+        "fleet-default/orchard: to go on with the data of Machine s2 is asked for\n",
+    )
+    assert restored(manager) == {"clusterResetMember": "s2", "generation": 1}
+
+
+def test_of_several_members_the_user_names_one(windrow: Windrow, manager: Manager) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    put_members(manager, a_member("s1"), a_member("s2"))
+
+    answer = windrow("restore", "orchard", "--lost-quorum")
+    assert (answer.code, restored(manager)) == (2, None)
+    assert "2 Machines of fleet-default/orchard may have data of etcd: s1, s2." in answer.err
+    assert windrow("restore", "orchard", "--lost-quorum", "--member", "s2").code == 0
+    assert windrow("restore", "orchard", "one", "--lost-quorum").code == 2
+    assert windrow("snapshot", "restore", "orchard").code == 2

@@ -21,7 +21,7 @@ def a_file(name: str, node: str = "s1", **rest: Any) -> dict[str, Any]:
         "kind": "ETCDSnapshotFile",
         "metadata": {"name": f"local-{name}"},
         "spec": spec | rest.pop("spec", {}),
-        "status": {"creationTime": "2026-01-01T11:00:00Z", "size": "1024", "readyToUse": True}
+        "status": {"creationTime": "2026-01-01T11:00:00Z", "size": "1056", "readyToUse": True}
         | rest.pop("status", {}),
     }
     raw["metadata"] |= rest

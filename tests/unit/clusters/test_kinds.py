@@ -72,6 +72,7 @@ def test_every_field_that_we_describe_is_one_of_ranchers():
     ours = fields(schema_of(crds()[0])["properties"]["spec"])
 
     own = {".rkeConfig.rotateToken", ".rkeConfig.rotateToken.generation"}
+    own |= {".rkeConfig.etcdSnapshotRestore.clusterResetMember"}
     assert ours - ranchers == {".paused"} | own  # Cluster API's, on its own Cluster, and Windrow's
 
 

@@ -110,7 +110,9 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
 
         guests: Any = Guests()
         harvesters: Any = Harvesters()
-        actions = OperationActions(context, harvesters, guests, supervisors.connect, snapshots)
+        actions = OperationActions(
+            context, harvesters, guests, supervisors.connect, snapshots, unused, unused
+        )
         await story(Site(api, api, actions, supervisors, clock, snapshots, closed))
 
     run_driven(run())
@@ -300,7 +302,7 @@ def test_the_objects_follow_what_the_guest_lists() -> None:
         await site.execute(do.RecordSnapshots("listed", (one, two), ()))
         await site.execute(do.RecordSnapshots("listed", (replace(one, size=7),), ()))
         sizes = {raw["metadata"]["name"]: raw["snapshotFile"]["size"] for raw in await listed(site)}
-        assert sizes == {ONE: 7, TWO: 1024}
+        assert sizes == {ONE: 7, TWO: 1056}
         gone = next(one for one in (await site.state()).snapshots if one.name == ONE)
         await site.execute(do.RecordSnapshots("listed", (), (gone,)))
         await site.execute(do.RecordSnapshots("listed", (), (gone,)))  # again, as after a restart

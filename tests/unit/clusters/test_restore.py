@@ -224,7 +224,6 @@ def test_one_that_is_not_fit_is_refused_with_the_reason():
         == "failed when it was made (truncated)"
     )
     assert refusal(a_snapshot(status={"size": "0"})) == "is empty"
-    assert refusal(a_snapshot(spec={"s3": None})).startswith("is on the disk of Node s1 only")
     assert refusal(a_snapshot(annotations={mark: "ffff"})).startswith(
         f"was made with another server token (digest ffff, that of the Cluster is {token_hash('server')})"
     )
@@ -413,7 +412,10 @@ def test_a_first_server_that_is_not_ready_and_a_guest_that_is_away_are_waited_fo
 
 
 def test_nodes_of_the_snapshot_that_no_machine_is_are_deleted():
-    nodes = tuple(Node(name) for name in ("s1", "old-3", "old-1", "old-2", "w1", "old-4"))
+    nodes = tuple(
+        Node(name, machine_uid=f"uid-{name}") for name in ("s1", "old-3", "old-1", "old-2", "w1", "old-4")
+    )
+    nodes += (Node("by-hand"),)  # joined without us, as its owner wants
     (action,) = actions(a_state(at("PostRestoreNodeCleanup"), guest=GuestState("reachable", nodes=nodes)))
 
     assert action == do.DeleteStaleNodes(
@@ -423,7 +425,7 @@ def test_nodes_of_the_snapshot_that_no_machine_is_are_deleted():
 
 
 def test_of_nodes_without_a_machine_three_are_named():
-    nodes = tuple(Node(name) for name in ("s1", "old-3", "old-1", "old-2"))
+    nodes = tuple(Node(name, machine_uid="of-old") for name in ("s1", "old-3", "old-1", "old-2"))
     (action,) = actions(a_state(at("PostRestoreNodeCleanup"), guest=GuestState("reachable", nodes=nodes)))
 
     assert action.because == "no Machine is Node old-1, old-2, old-3, which the snapshot holds"

@@ -94,8 +94,8 @@ def test_the_list_has_what_can_be_read_and_nothing_else():
     found = asyncio.run(client(of).list_snapshots())
 
     assert [(one.snapshot, one.node, one.size, one.token_hash) for one in found] == [
-        ("one", "s1", 1024, ""),
-        ("three", "s1", 1024, "b3eacd33433b"),
+        ("one", "s1", 1056, ""),
+        ("three", "s1", 1056, "b3eacd33433b"),
     ]
 
 

@@ -7,6 +7,7 @@ Examples:
   windrow snapshot create prod --wait
   windrow snapshot list prod
   windrow snapshot restore prod prod-s3-on-demand-3-1767268800-s1
+  windrow snapshot restore prod --lost-quorum --member prod-servers-x7k2p
   windrow snapshot delete prod prod-local-on-demand-3-1767268800-s1
 """
 
@@ -20,7 +21,7 @@ from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
-from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, MACHINE
 from windrow.kubernetes.objects import Raw, name_of, nested, time_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
@@ -39,7 +40,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     delete.add_argument("snapshot", metavar="SNAPSHOT", help="a name that windrow snapshot list shows")
     restore = commands.add_parser(
-        "restore", help="delete the servers of a cluster, and begin it anew from a snapshot in S3"
+        "restore", help="begin a cluster anew from a snapshot, by new servers or by the one that has the file"
+    )
+    restore.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    restore.add_argument(
+        "snapshot", nargs="?", default="", metavar="SNAPSHOT", help="a name that windrow snapshot list shows"
     )
     add_restore(restore)
     for one in (create, listing, delete, restore):
@@ -55,14 +60,23 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 def add_restore(parser: argparse.ArgumentParser) -> None:
-    """What a restore takes, but for the connection."""
-    parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
-    parser.add_argument("snapshot", metavar="SNAPSHOT", help="a name that windrow snapshot list shows")
+    """The options of a restore."""
     parser.add_argument(
         "--config",
         choices=("none", "kubernetesVersion", "all"),
         default="none",
         help="what of the spec that the snapshot carries is written to the Cluster (default: none)",
+    )
+    parser.add_argument(
+        "--lost-quorum",
+        action="store_true",
+        help="without SNAPSHOT: go on with the data of one etcd member, after the majority of them was lost",
+    )
+    parser.add_argument(
+        "--member",
+        default="",
+        metavar="MACHINE",
+        help="with --lost-quorum: the Machine with the newest data (default: the only one that is left)",
     )
     options.add_wait(parser, "the cluster is restored")
 
@@ -93,14 +107,43 @@ async def _create(args: argparse.Namespace, context: CliContext, manager: Connec
 
 async def restore_snapshot(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
     """Ask for the restore; with --wait until it is over."""
+    if bool(args.snapshot) == args.lost_quorum:
+        wanted = (
+            "A snapshot or --lost-quorum is wanted"
+            if not args.snapshot
+            else "--lost-quorum takes no snapshot"
+        )
+        raise CliError(f"{wanted}.", f"List snapshots: windrow snapshot list {args.name}", exit_codes.USAGE)
     cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
-    await get_snapshot(manager, cluster, args.snapshot)
     ref, key = ref_of(CLUSTER, cluster), "etcdSnapshotRestore"
     generation = next_generation(cluster, key)
-    value = {"name": args.snapshot, "generation": generation, "restoreRKEConfig": args.config}
-    await manager.client.json_patch(ref, raise_generation(cluster, key, value))
-    context.print(f"{connect.full_name(cluster)}: the restore of {args.snapshot} is asked for")
+    if args.lost_quorum:
+        member = args.member or await _find_only_member(manager, cluster)
+        asked, value = f"to go on with the data of Machine {member}", {"clusterResetMember": member}
+    else:
+        await get_snapshot(manager, cluster, args.snapshot)
+        asked = f"the restore of {args.snapshot}"
+        value = {"name": args.snapshot, "restoreRKEConfig": args.config}
+    await manager.client.json_patch(ref, raise_generation(cluster, key, {**value, "generation": generation}))
+    context.print(f"{connect.full_name(cluster)}: {asked} is asked for")
     return await _wait_for_restore(manager, ref, generation, args, context) if args.wait else exit_codes.OK
+
+
+async def _find_only_member(manager: Connection, cluster: Raw) -> str:
+    """The Machine with etcd whose VM is left, where there is one. Raises CliError: of several nothing but etcd knows which has
+    the newest data."""
+    machines = await manager.client.list(MACHINE, cluster["metadata"]["namespace"])
+    own = [raw for raw in machines if nested(raw, "spec", "clusterName") == name_of(cluster)]
+    members = [raw for raw in own if "etcd" in (nested(raw, "spec", "roles", default=[]) or [])]
+    left = [raw for raw in members if nested(raw, "status", "phase") != "Missing"]
+    if len(left) == 1:
+        return name_of(left[0])
+    named = ", ".join(sorted(map(name_of, left))) or "none"
+    raise CliError(
+        f"{len(left)} Machines of {connect.full_name(cluster)} may have data of etcd: {named}.",
+        "Name the one with the newest data, which is the one that ran last: --member MACHINE",
+        exit_codes.USAGE,
+    )
 
 
 async def _wait_for_restore(

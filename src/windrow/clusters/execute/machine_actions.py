@@ -119,6 +119,10 @@ class MachineActions:
         intent = replace(intent, restore=find_restore(machine, cluster))
         return find_distribution(machine.version).render(intent, self._context.matrix)
 
+    async def render_scrubbed(self, found: MachineState, state: ClusterState) -> str:
+        """What the machine reads at a start after its first: without secrets, and without what was needed once."""
+        return find_distribution(found.record.version).scrub(await self._render_cloud_config(found, state))
+
     async def start_vm(self, action: do.StartVM, state: ClusterState) -> None:
         machine = get_machine(action.machine, state).record
         self._context.require_machine_consent(machine)
@@ -142,7 +146,7 @@ class MachineActions:
         found = get_machine(action.machine, state)
         machine = found.record
         self._context.require_machine_consent(machine)
-        cloud_config = find_distribution(machine.version).scrub(await self._render_cloud_config(found, state))
+        cloud_config = await self.render_scrubbed(found, state)
         try:
             scrubbed = await self._infrastructure.replace_user_data(machine.driver_config or {}, cloud_config)
         except ReplaceUserDataUnsupported as cannot:

@@ -16,7 +16,7 @@ from typing import Any
 from windrow.bootstrap.server_config import render_s3_secret
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import ETCD_SNAPSHOT
-from windrow.clusters.api.operations.recorded import MAX_SPECS
+from windrow.clusters.api.operations.recorded import MAX_SPECS, MEMBER
 from windrow.clusters.api.operations.snapshot import (
     SNAPSHOT_FINALIZER,
     SPEC_KEY,
@@ -41,6 +41,7 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
+from windrow.clusters.execute.in_place_restore import InPlaceRestore, RenderUserData
 from windrow.clusters.execute.key_rotation import KeyRotation
 from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
@@ -71,7 +72,7 @@ from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFou
 from windrow.kubernetes.objects import Raw, name_of, new_object, resource_version_of
 from windrow.kubernetes.patches import make_merge_patch
 from windrow.kubernetes.resources import CONFIG_MAP, NODE, SECRET
-from windrow.machines.port import Problem
+from windrow.machines.port import Machines, Problem
 
 MAX_MESSAGE = 400
 # Written side by side; a cluster of many snapshots is recorded within a few reconciles.
@@ -99,11 +100,14 @@ class OperationActions:
         guests: GuestClusterCache,
         connect: Connect,
         snapshots: MutationCache[ETCDSnapshot],
+        machines: Machines,
+        render: RenderUserData,
     ) -> None:
         self._context, self._harvesters, self._guests = context, harvesters, guests
         self._connect, self._snapshots = connect, snapshots
         self._rotation = KeyRotation(context, self._supervisor)
         self._token = TokenRotation(context, self._supervisor)
+        self._in_place = InPlaceRestore(context, guests, machines, render, self._supervisor)
 
     async def execute(self, action: OperationAction, state: ClusterState) -> None:
         match action:
@@ -131,6 +135,12 @@ class OperationActions:
                 await self._start_restore(state)
             case do.AdvanceRestore():
                 await self._set_restore_phase(action.phase, state)
+            case do.OrderClusterReset():
+                await self._in_place.order(action, state)
+            case do.EndClusterReset():
+                await self._in_place.end(action, state)
+            case do.FailRestore():
+                await self._in_place.fail(action, state)
             case do.DeleteStaleNodes():
                 await self._delete_stale_nodes(action, state)
             case do.FinishRestore():
@@ -382,26 +392,42 @@ class OperationActions:
             "name": request.name,
             "generation": request.generation,
             "restoreRKEConfig": request.config,
+            MEMBER: request.member or None,
         }
-        run: dict[str, Any] = {"since": format_time(now), "message": None}
-        raw = await self._context.api.find(ETCD_SNAPSHOT.ref(request.name, state.cluster.namespace))
-        problem = check_snapshot(raw, request, state) or await self._check_s3(state)
-        if problem is not None:
+        run: dict[str, Any] = {"since": format_time(now), "message": None, "member": None, "path": None}
+        found = await self._find_source(action, state)
+        if isinstance(found, Problem):
             change = {
                 "etcdSnapshotRestorePhase": "Failed",
-                "etcdSnapshotRestoreRun": run | {"message": str(problem)},
+                "etcdSnapshotRestoreRun": run | {"message": str(found)},
             }
             await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
             return
-        file = read_snapshot(raw or {}).file
         run |= {
             "id": f"{request.generation}-{int(now.timestamp())}",
-            "file": file.snapshot,
             "s3": dict.fromkeys(recorded.s3),  # it is read where the spec says
-            "replaced": list(action.replaced),
+            **found,
         }
         change = {"etcdSnapshotRestorePhase": "Started", "etcdSnapshotRestoreRun": run}
         await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
+
+    async def _find_source(self, action: do.BeginRestore, state: ClusterState) -> dict[str, Any] | Problem:
+        """What is recorded of where the data come from, and of the machines that are replaced; or why there is no restore."""
+        request = action.request
+        if request.member:
+            reset = self._in_place.describe_reset(request, state)
+            return reset if isinstance(reset, Problem) else {"file": None, **reset}
+        raw = await self._context.api.find(ETCD_SNAPSHOT.ref(request.name, state.cluster.namespace))
+        if problem := check_snapshot(raw, request, state):
+            return problem
+        file = read_snapshot(raw or {}).file
+        if file.s3 is not None:
+            source = {"file": file.snapshot, "replaced": list(action.replaced)}
+            return await self._check_s3(state) or source
+        where = f"ETCDSnapshot {state.cluster.namespace}/{request.name}"
+        if problem := await self._in_place.find_problem(file, where, state):
+            return problem
+        return {"file": file.snapshot, **self._in_place.describe_snapshot(file, state)}
 
     async def _check_s3(self, state: ClusterState) -> Problem | None:
         """Whether the new first server can be given the keys of S3."""
@@ -417,6 +443,9 @@ class OperationActions:
 
     async def _restore_spec(self, state: ClusterState) -> None:
         recorded, cluster = state.recorded.operations.restore, state.cluster
+        if not recorded.name:
+            await self._set_restore_phase("Shutdown", state)
+            return
         now = cluster.raw.get("spec") or {}
         try:
             raw = await self._context.api.get(ETCD_SNAPSHOT.ref(recorded.name, cluster.namespace))

@@ -261,8 +261,14 @@ def loss_hint(machine: MachineState, state: ClusterState) -> str:
     first = f"see its console with windrow machine console {machine.record.namespace}/{machine.name}"
     if machine.presence == "missing":
         first = f"restore {machine.vm_ref} on Harvester"
+    cluster = f"{state.cluster.namespace}/{state.cluster.name}"
+    if left := [
+        one for one in state.etcd_members if one is not machine and not one.is_down and state.why_no_quorum()
+    ]:
+        member = left[0].name if len(left) == 1 else "MACHINE"
+        command = f"windrow restore {cluster} --lost-quorum --member {member}"
+        return f"{first}, or go on with the data of a member that runs: {command}"
     if snapshot := _newest_in_s3(state):
-        cluster = f"{state.cluster.namespace}/{state.cluster.name}"
         return f"{first}, or the newest etcd snapshot in S3: windrow restore {cluster} {snapshot}"
     return f"{first}, or go on without its data: {give_up}"
 

@@ -92,6 +92,10 @@ class EtcdMembers:
         self.by_name[member.name] = member
         self.on_change()
 
+    def knows(self, name: str) -> bool:
+        """Whether this member is one of the cluster, or was."""
+        return name in self.by_name or name in self.removed or name in self.left_behind
+
     def reset(self, member: EtcdMember) -> None:
         """This member, which does not run yet, is the whole cluster from now on."""
         self.left_behind |= self.by_name.keys()

@@ -24,8 +24,9 @@ from windrow.emulator.guest_cluster.datastore.reset import (
     ResetFailed,
     check_release,
     check_token,
+    open_snapshot,
     read_bootstrap,
-    read_snapshot,
+    read_file,
     restore_objects,
 )
 from windrow.emulator.guest_cluster.datastore.snapshots import EtcdSnapshots
@@ -221,6 +222,7 @@ class NodeProcess:
     async def _join_or_create_cluster(self) -> GuestCluster:
         if self.disk_state and not self._has_data():
             self.disk_state.clear()
+        self._find_moved_data()
         await self._open_restored()
         uid = self.disk_state.get("cluster")
         if uid is not None:
@@ -240,6 +242,16 @@ class NodeProcess:
         if self.settings.starts_etcd:
             self.log("Managed etcd cluster initializing")
         return self._create_cluster()
+
+    def _find_moved_data(self) -> None:
+        """The files of a member that were moved away and back are its data again."""
+        member = self.data.named_member
+        if member in ("", self.disk_state.get("member")):
+            return
+        for cluster in self.clusters.values():
+            if cluster.etcd.knows(member):
+                self.data.state.clear()
+                self.disk_state.update(cluster=cluster.uid, member=member)
 
     def _has_data(self) -> bool:
         """Whether the data are still there. Snapshots lie beside them; a tombstone says that they are obsolete."""
@@ -381,7 +393,9 @@ class NodeProcess:
             raise Fatal(f"starting kubernetes: listen tcp :{port}: bind: address already in use")
         await guest.sleep(guest.delays.supervisor)
         if self.settings.text("cluster-reset-restore-path"):
-            snapshot = await read_snapshot(guest, self.settings, node)
+            content = await read_file(guest, self.settings, node)
+            self.data.move_aside()
+            snapshot = open_snapshot(content)
             check_release(snapshot, self.settings, self.version)
             self.data.replace(snapshot)
             self.data.set_flag()
@@ -400,6 +414,7 @@ class NodeProcess:
                 f"{self.distribution.name} normally. If you need to perform another cluster reset, you must first "
                 f"manually delete the {self.data.flag} file"
             )
+        self._find_moved_data()
         await self._open_restored()
         cluster = self.clusters.get(self.disk_state.get("cluster", ""))
         if cluster is None or "member" not in self.disk_state:

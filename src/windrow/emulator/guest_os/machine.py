@@ -153,6 +153,7 @@ class GuestMachine:
         cloud_init = CloudInitRun(guest, systemd)
         await cloud_init.local()
         await cloud_init.network()
+        await cloud_init.boot_commands()
         guest.spawn(systemd.boot(), "enabled services")
         # At boot, udev starts the agent when its package is there; one installed later has to be started.
         if guest.exists("/usr/sbin/qemu-ga"):

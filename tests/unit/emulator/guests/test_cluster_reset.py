@@ -37,6 +37,7 @@ from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed
 STOP = "systemctl stop rke2-server.service"
 START = "systemctl start rke2-server.service"
 RESET = "rke2 server --cluster-reset"
+DATABASE = "/var/lib/rancher/rke2/server/db"
 DONE = "Managed etcd cluster membership has been reset"
 DB = "/var/lib/rancher/rke2/server/db"
 
@@ -189,17 +190,19 @@ def test_another_token_opens_no_snapshot_and_the_right_one_does_afterwards():
 
 
 @pytest.mark.parametrize(
-    ("path", "message"),
+    ("path", "message", "left"),
     [
-        ("/nowhere", "etcd: snapshot path does not exist: /nowhere"),
-        ("/etc", "etcd: snapshot path must be a file, not a directory: /etc"),
-        ("/etc/hostname", "snapshot missing hash but --skip-hash-check=false"),
-        ("/tmp/cut", "snapshot missing hash but --skip-hash-check=false"),
-        ("/tmp/changed", "expected sha256 ["),
-        ("/tmp/cut.zip", "zip: not a valid zip file"),
+        ("/nowhere", "etcd: snapshot path does not exist: /nowhere", {"kept"}),
+        ("/etc", "etcd: snapshot path must be a file, not a directory: /etc", {"kept"}),
+        ("/tmp/cut.zip", "zip: not a valid zip file", {"kept"}),
+        ("/etc/hostname", "snapshot missing hash but --skip-hash-check=false", set()),
+        ("/tmp/cut", "snapshot missing hash but --skip-hash-check=false", set()),
+        ("/tmp/changed", "expected sha256 [", set()),
     ],
 )
-def test_what_is_no_snapshot_leaves_the_data_as_they_are(path: str, message: str):
+def test_what_is_found_to_be_no_snapshot_once_the_data_were_moved_leaves_none(
+    path: str, message: str, left: set[str]
+):
     async def scenario() -> None:
         async with a_testbed() as testbed:
             kubectl, supervisor = await a_cluster(testbed)
@@ -214,6 +217,15 @@ def test_what_is_no_snapshot_leaves_the_data_as_they_are(path: str, message: str
 
             assert testbed.hosts["one"].logged(message)
             await run(testbed, "one", START)
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
+            assert await maps(kubectl) == left
+            if left:
+                return
+            # What was there is beside it, and back in its place it is found again.
+            assert testbed.disks["one"].files.keys() & {f"{DATABASE}/etcd/name"}
+            aside = next(one for one in testbed.disks["one"].files if f"{DATABASE}/etcd-old-" in one)
+            put_back = f"rm -rf {DATABASE}/etcd; mv {aside.rpartition('/')[0]} {DATABASE}/etcd"
+            await run(testbed, "one", STOP, put_back, START)
             await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
             assert await maps(kubectl) == {"kept"}
 

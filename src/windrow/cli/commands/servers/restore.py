@@ -1,6 +1,7 @@
 """Put a backup in the place of a stopped manager's database and CA. Nothing is lost: the former files are kept aside.
 
-With CLUSTER SNAPSHOT, restore a cluster from a snapshot of its etcd, as windrow snapshot restore does.
+With CLUSTER SNAPSHOT, restore a cluster from a snapshot of its etcd, as windrow snapshot restore does. With CLUSTER --lost-quorum,
+have it go on with the data of the etcd member that is left.
 
 It refuses while a manager runs in the directory. Machines that were made after the backup are unknown to the restored
 manager.
@@ -9,6 +10,7 @@ Examples:
   windrow restore windrow-monday.backup
   windrow restore windrow-monday.backup --state-dir /var/lib/windrow
   windrow restore prod prod-s3-on-demand-3-1767268800-s1 --wait
+  windrow restore prod --lost-quorum
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 
 from windrow.cli import exit_codes, options
+from windrow.cli.commands.snapshot import add_restore
 from windrow.cli.context import CliContext
 
 
@@ -24,19 +27,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "snapshot", nargs="?", default="", metavar="SNAPSHOT", help="a name that windrow snapshot list shows"
     )
-    parser.add_argument(
-        "--config",
-        choices=("none", "kubernetesVersion", "all"),
-        default="none",
-        help="with SNAPSHOT: what of the spec that it carries is written to the Cluster (default: none)",
-    )
-    options.add_wait(parser, "the cluster is restored")
+    add_restore(parser)
     options.add_connection(parser)
     options.add_state_dir(parser)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    return _restore_cluster(args, context) if args.snapshot else _restore_state(args, context)
+    is_of_cluster = args.snapshot or args.lost_quorum
+    return _restore_cluster(args, context) if is_of_cluster else _restore_state(args, context)
 
 
 def _restore_cluster(args: argparse.Namespace, context: CliContext) -> int:

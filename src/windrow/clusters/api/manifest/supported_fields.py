@@ -183,7 +183,9 @@ _CLUSTER_CHANGES = {
     ),
     "spec.rkeConfig.registries": OnChange("service restart", _AT_START),
     "spec.rkeConfig.etcdSnapshotCreate": OnChange("none", "it is an order, carried out once"),
-    "spec.rkeConfig.etcdSnapshotRestore": OnChange("none", "it is an order, carried out once"),
+    "spec.rkeConfig.etcdSnapshotRestore": OnChange(
+        "none", "it is an order, carried out once: servers are replaced, or stopped for a while"
+    ),
     "spec.paused": OnChange("none", "it says whether machines are changed"),
     "spec.rkeConfig.upgradeStrategy": OnChange("none", "it says how machines are changed"),
     f"{_POOL}.cloudCredentialSecretName": OnChange("new machines only", _AT_CREATION),
@@ -246,6 +248,8 @@ CLUSTER_FIELDS = FieldTable(
         "test_a_higher_generation_begins_a_snapshot_on_each_member",
         "spec.rkeConfig.etcdSnapshotRestore": "unit/clusters/test_restore.py::"
         "test_a_restore_begins_with_the_machines_that_it_replaces",
+        "spec.rkeConfig.etcdSnapshotRestore.clusterResetMember": "stories/test_in_place_restores.py::"
+        "test_a_cluster_that_lost_its_quorum_goes_on_with_the_data_of_the_member_that_is_named",
         "spec.rkeConfig.machineGlobalConfig": _RKE2
         + "test_whatever_the_user_writes_reaches_the_machine_unchanged",
         "spec.rkeConfig.machineSelectorConfig": _SELECTED,

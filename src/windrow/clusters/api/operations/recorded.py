@@ -31,6 +31,7 @@ MAX_NODES = 50  # of one operation, as they are read back
 MAX_SPECS = 200  # digests, of the newest specs
 MAX_FAILURES = 100
 MAX_NAMED = 5  # of what is wrong in one field
+MEMBER = "clusterResetMember"  # Rancher has no such field
 
 SnapshotPhase = Literal["", "Started", "Finished", "Failed"]
 
@@ -52,11 +53,13 @@ RestoredConfig = Literal["none", "kubernetesVersion", "all"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """`etcdSnapshotRestore`: the ETCDSnapshot, and what of the spec that it carries is written to the Cluster."""
+    """`etcdSnapshotRestore`: the ETCDSnapshot, and what of the spec that it carries is written to the Cluster. With a `member`
+    and no name: the Machine whose own data the cluster goes on with, after etcd has lost its quorum."""
 
     name: str
     generation: int
     config: RestoredConfig = "none"
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,11 @@ class RecordedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRestore:
-    """`status.etcdSnapshotRestore*`: `file` in `s3` is restored, after the machines with the uids in `replaced` are gone."""
+    """`status.etcdSnapshotRestore*`: `file` in `s3` is restored, after the machines with the uids in `replaced` are gone.
+
+    In place, by the Machine with the uid in `member`, it is the file at `path` of its disk; without one etcd goes on there with
+    the data that it has. Those in `replaced` are stopped before, and deleted afterwards.
+    """
 
     generation: int = 0
     phase: RestorePhase = ""
@@ -106,6 +113,8 @@ class RecordedRestore:
     file: str = ""
     s3: Mapping[str, Any] = field(default_factory=dict)
     replaced: tuple[str, ...] = ()
+    member: str = ""
+    path: str = ""
     message: str = ""
     since: datetime | None = None  # the phase
 
@@ -151,8 +160,11 @@ def _read_restore(rke: Fields, done: int) -> RestoreRequest | None:
     fields = rke.child("etcdSnapshotRestore")
     generation = _read_generation(rke, "etcdSnapshotRestore", done)
     name, config = fields.text("name"), fields.short_text("restoreRKEConfig") or "none"
-    if not generation or (not name and generation <= done):
+    member = fields.text(MEMBER)
+    if not generation or (not (name or member) and generation <= done):
         return None
+    if member:
+        return _read_reset(fields, RestoreRequest(name, generation, member=member))
     if not is_dns_subdomain(name):
         hint = "name an ETCDSnapshot that windrow snapshot list shows"
         fields.warn(
@@ -176,6 +188,19 @@ def _read_certificates(rke: Fields, done: int) -> tuple[int, tuple[str, ...]]:
         fault = f"names {abbreviate(one)}, which has no certificates: it is left out"
         fields.warn("services", fault, f"name some of {', '.join(CERTIFICATE_SERVICES)}")
     return (generation if known or not named else min(generation, done)), known
+
+
+def _read_reset(fields: Fields, request: RestoreRequest) -> RestoreRequest | None:
+    if request.name:
+        hint = "write one of them: a snapshot is restored, or the cluster goes on with the data of a member"
+        fields.warn(MEMBER, "is there beside name: nothing is done", hint)
+        return None
+    if not is_dns_subdomain(request.member):
+        hint = "name a Machine of the Cluster that has etcd: kubectl get machines"
+        fault = f"is {abbreviate(request.member)}, which no Machine may be called: nothing is done"
+        fields.warn(MEMBER, fault, hint)
+        return None
+    return request
 
 
 def _read_generation(rke: Fields, key: str, done: int) -> int:
@@ -235,6 +260,8 @@ def _read_recorded_restore(status: Mapping[str, Any]) -> RecordedRestore:
         file=str(run.get("file") or ""),
         s3=read_mapping(run, "s3"),
         replaced=tuple(map(str, replaced)) if isinstance(replaced, list) else (),
+        member=str(run.get("member") or ""),
+        path=str(run.get("path") or ""),
         message=str(run.get("message") or ""),
         since=time_of(run, "since"),
     )

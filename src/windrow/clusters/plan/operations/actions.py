@@ -135,6 +135,29 @@ class AdvanceRestore(OperationAction, reason="AdvanceRestore"):
 
 
 @dataclass(frozen=True)
+class OrderClusterReset(
+    OperationAction, reason="ResetCluster", done="Resetting etcd of {cluster} to one member", event="Warning"
+):
+    """Give a stopped server the user data by which it resets etcd at its next start, and record that it may be started."""
+
+    machine: str
+
+
+@dataclass(frozen=True)
+class EndClusterReset(OperationAction, reason="EndClusterReset"):
+    """Give the server user data without the reset again, and record that the other machines may join."""
+
+    machine: str
+
+
+@dataclass(frozen=True)
+class FailRestore(
+    OperationAction, reason="RestoreFailed", done="Failed to restore {cluster}", event="Warning"
+):
+    """Record why the restore cannot go on. It stays so until the generation is raised."""
+
+
+@dataclass(frozen=True)
 class DeleteStaleNodes(
     OperationAction, reason="DeleteStaleNodes", done="Deleted Nodes of {cluster} without a Machine"
 ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windrow.clusters.api.operations.snapshot import MAX_FILES, MAX_RECORDED
 from windrow.clusters.plan.operations.certificates import describe_end
+from windrow.clusters.plan.operations.in_place import name_source
 from windrow.clusters.state import ClusterState
 from windrow.kubernetes.conditions import Condition, find_condition
 
@@ -21,7 +22,7 @@ def operation_conditions(state: ClusterState) -> list[Condition]:
         found.append(_condition(SNAPSHOT_CREATED, recorded.snapshot.phase, name, recorded.snapshot.message))
     if recorded.restore.phase:
         name = f"etcdSnapshotRestore of generation {recorded.restore.generation}"
-        about = recorded.restore.message or f"snapshot {recorded.restore.file}"
+        about = recorded.restore.message or name_source(state)
         found.append(_condition(SNAPSHOT_RESTORED, recorded.restore.phase, name, about))
     if recorded.rotation.phase:
         name = f"rotateEncryptionKeys of generation {recorded.rotation.generation}"

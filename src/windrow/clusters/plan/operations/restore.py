@@ -1,4 +1,4 @@
-"""Restore of a cluster from a snapshot of its etcd in S3, by a new first server.
+"""Restore of a cluster from a snapshot of its etcd in S3, by a new first server; from one on a disk see `in_place`.
 
 The phases are Rancher's (reference/10-day2 §2.4), and what each does here:
 
@@ -15,7 +15,8 @@ The phases are Rancher's (reference/10-day2 §2.4), and what each does here:
 
 Nothing is touched before the snapshot was read and found fit. From then on each step is recorded before it is done, and is
 found done or undone after a crash: which machines are replaced stands in the status, that they are gone is seen, and the first
-server records on its disk what it has restored. Machines that replace others are made with the authorities and the server token of
+server records on its disk what it has restored. Nodes without a Machine are deleted where they were ours: one that joined by
+hand has no label of a Machine, and is its owner's. Machines that replace others are made with the authorities and the server token of
 before, which the snapshot needs.
 """
 
@@ -40,6 +41,7 @@ from windrow.clusters.change.carried_spec import with_credentials
 from windrow.clusters.plan.actions import DeleteMachine, PartialPlan
 from windrow.clusters.plan.deletion import plan_machine_end
 from windrow.clusters.plan.endpoint import find_stable_join_url
+from windrow.clusters.plan.operations import in_place
 from windrow.clusters.plan.operations.actions import (
     AdvanceRestore,
     BeginRestore,
@@ -69,7 +71,9 @@ def is_under_way(state: ClusterState) -> bool:
 
 def is_exclusive(state: ClusterState) -> bool:
     """Whether nothing else is done for the cluster: from the beginning until its servers are gone."""
-    return _must_begin(state) or state.recorded.operations.restore.phase in ("Started", "Shutdown")
+    recorded = state.recorded.operations.restore
+    alone = ("Started", "Shutdown", *(("Restore", "PostRestorePodCleanup") if recorded.member else ()))
+    return _must_begin(state) or recorded.phase in alone
 
 
 def holds_remediation(state: ClusterState) -> bool:
@@ -91,7 +95,14 @@ def plan(state: ClusterState) -> PartialPlan:
         why = f"etcdSnapshotRestore.generation is {request.generation}"
         partial.actions.append(BeginRestore(why, request, list_replaced(state)))
         return partial
+    is_in_place = bool(state.recorded.operations.restore.member)
     match state.recorded.operations.restore.phase:
+        case "Shutdown" if is_in_place:
+            in_place.plan_shutdown(state, partial)
+        case "Restore" if is_in_place:
+            in_place.plan_reset(state, partial)
+        case "PostRestorePodCleanup" if is_in_place:
+            in_place.plan_replacement(state, partial)
         case "Started":
             partial.actions.append(RestoreSpec("what the snapshot carries of it was asked for"))
         case "Shutdown":
@@ -153,7 +164,7 @@ def _await_api(state: ClusterState, partial: PartialPlan) -> None:
 
 
 def _await_first_server(state: ClusterState, partial: PartialPlan) -> None:
-    first = state.init_server
+    first = in_place.find_member(state) or state.init_server
     if first is not None and first.is_ready and state.guest.is_reachable:
         partial.actions.append(AdvanceRestore("the first server is Ready", "PostRestoreNodeCleanup"))
         return
@@ -167,7 +178,8 @@ def _clean_nodes(state: ClusterState, partial: PartialPlan) -> None:
         partial.wait("the guest API to answer", "Nodes without a Machine are deleted")
         return
     known = {machine.name for machine in state.machines}
-    stale = tuple(sorted(node.name for node in state.guest.nodes if node.name not in known))
+    ours = (node.name for node in state.guest.nodes if node.machine_uid)
+    stale = tuple(sorted(name for name in ours if name not in known))
     if stale:
         named = ", ".join(stale[:MAX_NAMED])
         more = f" and {len(stale) - MAX_NAMED} more" if len(stale) > MAX_NAMED else ""
@@ -187,10 +199,10 @@ def _await_machines(state: ClusterState, partial: PartialPlan) -> None:
     ]
     end = recorded.since + REJOIN if recorded.since else state.now
     if not missing:
-        partial.actions.append(FinishRestore(f"snapshot {recorded.file}", recorded.generation))
+        partial.actions.append(FinishRestore(in_place.name_source(state), recorded.generation))
     elif state.now >= end:
         late = ", ".join(missing[:MAX_NAMED])
-        why = f"snapshot {recorded.file}; machines of pool {late} are not Ready yet, and are looked after as ever"
+        why = f"{in_place.name_source(state)}; machines of pool {late} are not Ready yet, and are looked after as ever"
         partial.actions.append(FinishRestore(why, recorded.generation))
     else:
         partial.wait(
@@ -222,6 +234,7 @@ def check_snapshot(
         or _check_place(snapshot, where, state)
         or _check_token(snapshot, where, state)
         or _check_spec(dict(raw), request, where, state)
+        or (in_place.check_local(snapshot.file, where, state) if snapshot.file.s3 is None else None)
     )
 
 
@@ -235,10 +248,10 @@ def _check_file(snapshot: ETCDSnapshot, where: str) -> Problem | None:
         )
     if not file.size:
         return _refuse(f"{where} is empty", "name another snapshot")
-    if file.s3 is None:
+    if in_place.is_cut_off(file):
         return _refuse(
-            f"{where} is on the disk of Node {file.node} only, and servers are restored as new machines",
-            "name one that is in S3, or copy the file there and restore that",
+            f"{where} has {file.size} bytes, and its end is missing: it was cut off when it was written",
+            "name another snapshot",
         )
     return None
 
@@ -281,6 +294,12 @@ def _check_spec(
             f"{where} was made by {then}, and the cluster would be {wanted}, which cannot read it",
             "set restoreRKEConfig to kubernetesVersion, so that the release of then is installed",
         )
+    running = state.recorded.version or state.cluster.version
+    if read_snapshot(raw).file.s3 is None and wanted != running:
+        return _refuse(
+            f"{where} is on a disk, its server runs {running} and keeps that, and the cluster would be {wanted}",
+            "name a snapshot of then that is in S3: new machines restore that with the release of then",
+        )
     return None
 
 
@@ -290,7 +309,9 @@ def _refuse(message: str, hint: str) -> Problem:
 
 def _check_place(snapshot: ETCDSnapshot, where: str, state: ClusterState) -> Problem | None:
     """It is read where the Cluster says, never where its guest says: with the Cluster's keys, it becomes the cluster."""
-    own, said = state.cluster.etcd.get("s3") or {}, snapshot.file.s3 or {}
+    if snapshot.file.s3 is None:
+        return None
+    own, said = state.cluster.etcd.get("s3") or {}, snapshot.file.s3
     for key in ("bucket", "folder"):
         there, here = (str(one.get(key) or "").strip("/") for one in (said, own))
         if here and there and there != here:

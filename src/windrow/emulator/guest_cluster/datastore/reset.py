@@ -2,7 +2,8 @@
 
 As with the real servers (reference/10-day2 §2.5; K3s' pkg/etcd and pkg/cluster): the service has to be stopped; the command
 ends by itself and leaves `db/reset-flag`, which the next start removes. A reset without a snapshot is refused while the flag
-is there. The data are replaced before the token is tried, so that after a wrong one the right one is enough.
+is there. What is on the disk is moved aside before the snapshot is verified (an archive is unpacked earlier), so that one that
+was cut off leaves a server without data, which begins an empty cluster when it starts; they are replaced before the token is tried, so that after a wrong one the right one is enough.
 
 The state of a snapshot goes into the cluster that it is of while no member of that runs: its agents then find it again. While
 members of it run, and where that cluster is unknown, a cluster of its own comes up: two of them go on side by side.
@@ -73,13 +74,22 @@ class EtcdData:
         self.state.update(cluster=cluster, member=member)
         self.guest.write(f"{self.directory}/etcd/name", member.encode(), 0o600)
 
-    def replace(self, snapshot: Snapshot) -> None:
-        """The disk has the data of a snapshot; what was there is moved aside."""
+    @property
+    def named_member(self) -> str:
+        """The member whose files lie in the directory: they may have been moved there from elsewhere."""
+        return self.guest.read_text(f"{self.directory}/etcd/name").strip()
+
+    def move_aside(self) -> None:
+        """The disk has no data; what was there is in a directory beside them."""
         old = self.guest.read(f"{self.directory}/etcd/name")
         if old is not None:
             stamp = int(self.guest.now().timestamp())
             self.guest.write(f"{self.directory}/etcd-old-{stamp}/name", old, 0o600)
+            self.guest.remove(f"{self.directory}/etcd")
         self.state.clear()
+
+    def replace(self, snapshot: Snapshot) -> None:
+        """The disk has the data of a snapshot."""
         self.state[_UNOPENED] = snapshot
         self.guest.write(f"{self.directory}/etcd/name", b"restored\n", 0o600)
 
@@ -91,8 +101,8 @@ class EtcdData:
         return self.guest.is_file(self.flag) and self.guest.remove(self.flag)
 
 
-async def read_snapshot(guest: GuestOS, settings: Settings, node: str) -> Snapshot:
-    """The snapshot of `cluster-reset-restore-path`: a file on the disk, or with S3 an object. Raises ResetFailed."""
+async def read_file(guest: GuestOS, settings: Settings, node: str) -> bytes:
+    """What `cluster-reset-restore-path` names, unpacked: a file on the disk, or with S3 an object. Raises ResetFailed."""
     path = settings.text("cluster-reset-restore-path")
     s3 = read_flags(settings)
     if s3 is not None:
@@ -103,7 +113,15 @@ async def read_snapshot(guest: GuestOS, settings: Settings, node: str) -> Snapsh
             raise ResetFailed(f"etcd: snapshot path must be a file, not a directory: {path}")
         raise ResetFailed(f"etcd: snapshot path does not exist: {path}")
     try:
-        return decode_snapshot(decompress(content) if path.endswith(COMPRESSED) else content)
+        return decompress(content) if path.endswith(COMPRESSED) else content
+    except BadSnapshot as error:
+        raise ResetFailed(str(error)) from error
+
+
+def open_snapshot(content: bytes) -> Snapshot:
+    """The snapshot in a file. Raises ResetFailed."""
+    try:
+        return decode_snapshot(content)
     except BadSnapshot as error:
         raise ResetFailed(str(error)) from error
 

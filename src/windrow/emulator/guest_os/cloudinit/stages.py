@@ -102,13 +102,16 @@ class CloudInitRun:
                 "Failed to start Wait for Network to be Configured: no interface has an address."
             )
 
-    async def config(self) -> None:
-        """Boot commands, then what is done once: files, accounts."""
-        await self.guest.sleep(self.guest.delays.cloud_init_config)
+    async def boot_commands(self) -> None:
+        """The end of the network stage: it is over before network-online.target, and so before the services that wait for that."""
         shell = self.systemd.shell("cloud-init", {"INSTANCE_ID": self.guest.hardware.vm_uid})
         for hook in self.data.boothooks:
             await shell.child().run(hook)
         await self._run_commands("bootcmd")
+
+    async def config(self) -> None:
+        """What is done once: files, accounts."""
+        await self.guest.sleep(self.guest.delays.cloud_init_config)
         if not self._is_first_run("write-files"):
             return
         files, warnings = list_write_files(self.data.config)

@@ -1,0 +1,264 @@
+"""Restore by a server that stays: what is refused before anything is touched, and each phase."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.clusters.builders import (
+    SERVER,
+    a_machine,
+    a_pool,
+    leaving,
+    missing,
+    record_of,
+    sighted,
+    silent,
+    some,
+    stopped,
+    unknown,
+)
+from tests.unit.clusters.supervisors import a_file
+from tests.unit.clusters.test_restore import a_state
+
+from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.operations.recorded import (
+    RecordedOperations,
+    RecordedRestore,
+    RestorePhase,
+    RestoreRequest,
+    read_operations,
+    read_recorded_operations,
+)
+from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file
+from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, PowerVM
+from windrow.clusters.plan.operations import actions as do
+from windrow.clusters.plan.operations import in_place, restore
+from windrow.clusters.state import ClusterState, MachineState
+
+SERVERS = a_pool("servers", 3, SERVER)
+REQUEST = RestoreRequest("prod-local-one", 1)
+RESET = RestoreRequest("", 1, member="s2")
+
+
+def at(phase: RestorePhase, path: str = "/snapshots/one", **rest: Any) -> RecordedRestore:
+    file = "one" if path else ""
+    return RecordedRestore(
+        1,
+        phase,
+        "prod-local-one",
+        id="1-7",
+        file=file,
+        member="uid-s2",
+        path=path,
+        replaced=("uid-s1", "uid-s3"),
+        **rest,
+    )
+
+
+def seen(recorded: RecordedRestore, machines: list[MachineState], **rest: Any) -> ClusterState:
+    return a_state(recorded, REQUEST, machines=machines, **rest)
+
+
+def off() -> list[MachineState]:
+    return [stopped(one) for one in some("s", 3, SERVERS)]
+
+
+def actions(state: ClusterState) -> list[Any]:
+    return list(restore.plan(state).actions)
+
+
+# -- what is asked for -----------------------------------------------------------------------------------------------
+
+
+def reading(asked: dict[str, Any], done: int = 0) -> tuple[RestoreRequest | None, list[str]]:
+    problems = ProblemCollector()
+    rke = Fields({"etcdSnapshotRestore": asked}, "spec.rkeConfig", problems)
+    found = read_operations(rke, RecordedOperations(restore=RecordedRestore(done))).restore
+    return found, [problem.message for problem in problems.found]
+
+
+def test_a_member_is_named_in_place_of_a_snapshot():
+    field = "spec.rkeConfig.etcdSnapshotRestore.clusterResetMember"
+    assert reading({"clusterResetMember": "s2", "generation": 1}) == (RESET, [])
+    assert reading({"clusterResetMember": "s2", "name": "one", "generation": 1}) == (
+        None,
+        [f"{field} is there beside name: nothing is done"],
+    )
+    assert reading({"clusterResetMember": "S 2", "generation": 1}) == (
+        None,
+        [f"{field} is 'S 2', which no Machine may be called: nothing is done"],
+    )
+    assert reading({"clusterResetMember": "s2", "generation": 0}) == (None, [])
+
+
+def test_what_is_recorded_is_read_back():
+    status = {
+        "etcdSnapshotRestore": {"name": "", "generation": 1},
+        "etcdSnapshotRestorePhase": "Restore",
+        "etcdSnapshotRestoreRun": {"id": "1-7", "member": "uid-s2", "path": "/a", "replaced": ["uid-s1"]},
+    }
+    found = read_recorded_operations(status).restore
+    assert (found.member, found.path, found.replaced) == ("uid-s2", "/a", ("uid-s1",))
+
+
+def test_all_servers_but_the_member_are_replaced_and_no_worker():
+    machines = [*some("s", 3, SERVERS), *some("w", 2, a_pool("workers", 2))]
+    state = a_state(machines=machines)
+
+    assert in_place.list_other_servers(state, machines[1]) == ("uid-s1", "uid-s3")
+
+
+def file_of(**rest: Any) -> SnapshotFile:
+    found = read_snapshot_file(a_file("one", "s2", **rest))
+    assert found is not None
+    return found
+
+
+def local_refusal(file: SnapshotFile, machines: list[MachineState] | None = None) -> str:
+    problem = in_place.check_local(file, "S", a_state(machines=machines or some("s", 3, SERVERS)))
+    return problem.message if problem else ""
+
+
+def test_a_file_is_restored_by_the_server_that_has_it_and_by_no_other():
+    s1, s2, s3 = some("s", 3, SERVERS)
+    gone = "S is on the disk of Node s2 only, and no server of the Cluster is that Node any more"
+
+    assert local_refusal(file_of()) == ""
+    assert local_refusal(file_of(), [s1, s3]) == gone
+    assert local_refusal(file_of(), [s1, missing(s2), s3]) == gone
+    assert local_refusal(file_of(), [s1, leaving(s2), s3]) == gone
+    assert "driver vsphere, which cannot give it" in local_refusal(
+        file_of(), [record_of(s2, driver="vsphere")]
+    )
+    mark = {"annotations": {"etcd.rke2.cattle.io/snapshot-token-hash": "ffff"}}
+    assert "made with a former server token" in local_refusal(file_of(**mark))
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("file:///var/lib/a%20b?c", "/var/lib/a%20b?c"),
+        ("file:///snapshots/one", "/snapshots/one"),
+        ("s3://bucket/one", ""),
+        ("file://relative", ""),
+        ("file:///a\nb", ""),
+        ("file:///" + "a" * 2000, ""),
+        ("", ""),
+    ],
+)
+def test_only_a_path_on_the_disk_is_taken_from_the_guest(location: str, path: str):
+    file = file_of(spec={"location": location})
+
+    assert in_place.snapshot_path(file) == path
+    assert (local_refusal(file) == "S does not say where its file is") is (path == "")
+
+
+def test_a_file_that_was_cut_off_is_known_by_its_size():
+    assert not in_place.is_cut_off(replace(file_of(), size=4096 + 32))
+    assert in_place.is_cut_off(replace(file_of(), size=4096))
+    assert not in_place.is_cut_off(replace(file_of(), snapshot="one.zip", size=100))
+
+
+def reset_refusal(member: str = "s2", **rest: Any) -> str:
+    rest.setdefault("guest", silent())
+    rest.setdefault("machines", [*some("s", 3, SERVERS), a_machine("w1", a_pool("workers", 1))])
+    problem = in_place.check_reset(replace(RESET, member=member), a_state(**rest))
+    return problem.message if problem else ""
+
+
+def test_the_data_of_a_member_are_taken_only_where_the_api_is_silent_and_the_member_is_there():
+    s1, s2, s3 = some("s", 3, SERVERS)
+    field = "spec.rkeConfig.etcdSnapshotRestore.clusterResetMember"
+
+    assert reset_refusal() == ""
+    assert reset_refusal(machines=[s1, stopped(s2), s3]) == ""
+    assert reset_refusal(guest=a_state().guest).startswith("the guest API answers, so etcd has its quorum")
+    for name in ("w1", "s9"):
+        assert reset_refusal(name) == f"{field} is {name}, which is no Machine of the Cluster with etcd"
+    assert "no Machine of the Cluster" in reset_refusal(machines=[s1, leaving(s2), s3])
+    assert reset_refusal(machines=[s1, missing(s2), s3]) == (
+        "VirtualMachine default/s2 is gone, and its data with it"
+    )
+    outside = {"global_config": {"datastore-endpoint": "postgres://"}}
+    assert "so the cluster has no etcd" in reset_refusal(cluster=outside)
+
+
+# -- the phases ------------------------------------------------------------------------------------------------------
+
+
+def test_every_server_is_stopped_and_nothing_is_deleted():
+    state = seen(at("Shutdown"), [*some("s", 3, SERVERS), *some("w", 2, a_pool("workers", 2))])
+    plan = restore.plan(state)
+
+    assert restore.is_exclusive(state)
+    assert plan.actions == [
+        PowerVM("no server may run while one resets etcd", name, "off") for name in ("s1", "s2", "s3")
+    ]
+    assert plan.waits[0].what == "VirtualMachine default/s1 and those of 2 more servers to stop (running)"
+
+
+def test_what_stops_is_waited_for_and_what_is_not_known_counts_as_running():
+    s1, s2, s3 = some("s", 3, SERVERS)
+    plan = restore.plan(seen(at("Shutdown"), [sighted(s1, state="stopping"), stopped(s2), unknown(s3)]))
+
+    assert plan.actions == []
+    assert plan.waits[0].what.startswith("VirtualMachine default/s1 and those of 1 more")
+    going = restore.plan(seen(at("Shutdown"), [leaving(s1), stopped(s2), stopped(s3)]))
+    assert [type(one) for one in going.actions] == [DeleteVM]
+
+
+def test_the_member_is_told_once_no_server_runs():
+    s1, s2, s3 = off()
+    (action,) = actions(seen(at("Shutdown"), [missing(s1), s2, s3]))
+
+    assert action == do.OrderClusterReset("no server runs; snapshot one is next", "s2")
+    (action,) = actions(seen(at("Shutdown", ""), [s1, s2, s3]))
+    assert action.because == "no server runs; the data of Machine s2 is next"
+
+
+@pytest.mark.parametrize("phase", ["Shutdown", "Restore", "PostRestorePodCleanup"])
+def test_without_the_member_the_restore_fails_and_says_what_is_left(phase: RestorePhase):
+    s1, s2, s3 = off()
+    for machines in ([s1, s3], [s1, missing(s2), s3], [s1, leaving(s2), s3]):
+        (action,) = actions(seen(at(phase), machines, guest=silent()))
+        assert isinstance(action, do.FailRestore)
+        assert "the disks of the other servers are as they were" in action.because
+
+
+def test_only_the_member_is_started_and_its_api_proves_that_etcd_was_reset():
+    s1, s2, s3 = off()
+    begun = seen(at("Restore"), [s1, s2, s3], guest=silent())
+    assert restore.is_exclusive(begun)
+    assert actions(begun) == [PowerVM("its service resets etcd before it starts", "s2", "on")]
+
+    running = a_machine("s2", SERVERS)
+    assert restore.plan(seen(at("Restore"), [s1, running, s3], guest=silent())).actions == []
+    # What was known of the guest before does not count while the member does not run.
+    assert not any(isinstance(one, do.AdvanceRestore) for one in actions(seen(at("Restore"), [s1, s2, s3])))
+    (done,) = actions(seen(at("Restore"), [s1, running, s3]))
+    assert (done.phase, done.because) == ("PostRestorePodCleanup", "the API answers with snapshot one")
+
+
+def test_the_other_servers_are_deleted_after_that_and_then_the_member_forgets_the_reset():
+    s1, _, s3 = off()
+    member = a_machine("s2", SERVERS)
+    why = "Machine s2 has begun the cluster anew with snapshot one"
+    assert actions(seen(at("PostRestorePodCleanup"), [s1, member, s3])) == [
+        DeleteMachine(why, "s1"),
+        DeleteMachine(why, "s3"),
+    ]
+    (left,) = actions(seen(at("PostRestorePodCleanup"), [leaving(s1), member]))
+    assert isinstance(left, DeleteVM)
+    assert actions(seen(at("PostRestorePodCleanup"), [member])) == [
+        do.EndClusterReset("the other servers are gone", "s2")
+    ]
+
+
+def test_the_member_is_the_first_server_that_becomes_ready():
+    member = a_machine("s2", SERVERS)
+    state = seen(at("InitialRestartCluster"), [member])
+
+    assert not restore.is_exclusive(state)
+    assert actions(state) == [do.AdvanceRestore("the first server is Ready", "PostRestoreNodeCleanup")]
