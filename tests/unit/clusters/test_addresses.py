@@ -396,6 +396,20 @@ def test_an_address_is_released_after_the_vm_is_gone_and_before_the_machine_is()
     assert kinds.index(ReleaseAddresses) < kinds.index(RemoveMachineFinalizer)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("requested", [False, True])
+def test_whatever_becomes_of_the_cluster_an_address_is_released_before_its_machine(requested, ends):
+    leaves = leaving(replace(a_machine("w1", WORKERS), addresses=(a_claim("10.9.0.15"),)))
+    gone = replace(missing(leaves), node=None, deletion_requested=NOON) if requested else unordered(leaves)
+    cluster = replace(the_cluster(), deletion_timestamp=NOON) if ends else the_cluster()
+    servers = [] if ends else some("s", 1, SERVERS)
+
+    plan = plan_cluster(look(cluster, [*servers, gone], claims=leaves.addresses))
+
+    kinds = [type(action) for action in plan.actions if action.subject == "w1"]
+    assert kinds.index(ReleaseAddresses) < kinds.index(RemoveMachineFinalizer)
+
+
 def test_an_address_whose_machine_does_not_exist_is_released_unless_a_vm_has_its_uid():
     claims = (a_claim("10.9.0.15", "w7"),)
     machines = [*some("s", 1, SERVERS), *some("w", 3, WORKERS)]

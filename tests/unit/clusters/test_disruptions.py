@@ -415,6 +415,26 @@ def test_the_only_control_plane_is_not_its_own_substitute():
     assert held(plan) == {"c1": "no other control plane is Ready"}
 
 
+@pytest.mark.parametrize(
+    ("other", "goes"),
+    [
+        (lambda one: one, True),
+        (unready, False),
+        (lambda one: sighted(one, state="stopping"), False),
+        (lambda one: sighted(unready(one), state="stopping"), False),
+        (leaving, False),
+    ],
+)
+def test_a_control_plane_goes_while_another_one_serves_and_is_not_about_to_stop(other, goes):
+    pair = a_pool("pair", 2, frozenset({Role.CONTROL_PLANE}))
+    c1, c2 = some("c", 2, pair)
+
+    plan = planned(a_cluster(ETCD, pair), [*some("e", 3, ETCD), asked(c1), other(c2)])
+
+    assert subjects(plan, DeleteMachine) == (["c1"] if goes else [])
+    assert held(plan).get("c1", "") == ("" if goes else "no other control plane is Ready")
+
+
 def seen(machine):
     """Its Node is there, and was never Ready."""
     return unready(record_of(machine, conditions=(), created=NOON - minutes(1)))

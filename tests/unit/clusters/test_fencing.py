@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -191,6 +192,16 @@ def test_a_node_is_not_deleted_before_its_volumes_are_detached() -> None:
         "PersistentVolume pvc-1 and 1 more to be detached from Node w4; then Node w4 is deleted, at the latest 6m after "
         "it was tainted"
     ) in waits(machine)
+
+
+@pytest.mark.parametrize("what", ["node", "vm"])
+def test_whether_volumes_are_detached_is_looked_at_again_in_five_seconds(what: str) -> None:
+    pool = WORKERS if what == "node" else DRAINED
+    machine = tainted(proven(removed(WORKER))) if what == "node" else drained(("pvc-1",))
+    plan = planned(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), machine])
+    assert [wait.until for wait in plan.waits if "to be detached" in wait.what] == [
+        NOON + timedelta(seconds=5)
+    ]
 
 
 def test_a_node_is_deleted_once_nothing_is_attached_to_it() -> None:
