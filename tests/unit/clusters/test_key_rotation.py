@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from windrow.clusters.context import StalePlan
 from windrow.clusters.execute.key_rotation import why_not
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.sources.servers.supervisor import EncryptionStatus, ServerUnreachable
-from windrow.core.clock import format_time
+from windrow.core.clock import format_time, sleep
 from windrow.core.formats.json import dumps
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.requests import Reply, Request
@@ -155,6 +156,29 @@ def test_a_server_that_is_not_reached_is_asked_again_and_nothing_is_recorded() -
     on_a_site(story)
 
 
+def test_a_rotation_says_nothing_of_the_one_before() -> None:
+    async def story(site: Site) -> None:
+        await rotating(site)
+        site.supervisors.answers = [refused]
+        assert "retryAt" in run_of(await site.execute(ROTATE))
+        answers(site, ("start", "c"))
+        assert run_of(await site.execute(do.BeginKeyRotation("asked", 3, "s1"))) == {
+            "id": f"3-{int(NOON.timestamp())}",
+            "activeKey": "c",
+            "since": format_time(NOON),
+        }
+        site.supervisors.answers = [refused]
+        await site.execute(ROTATE)
+        assert run_of(await site.execute(do.FailKeyRotation("no", 3))) == {
+            "id": f"3-{int(NOON.timestamp())}",
+            "activeKey": "c",
+            "since": format_time(NOON),
+            "message": "no",
+        }
+
+    on_a_site(story)
+
+
 async def rotating(site: Site) -> None:
     """A rotation that has begun with key a, and is about to make another."""
     answers(site, ("start", "a"))
@@ -165,11 +189,19 @@ async def rotating(site: Site) -> None:
 def test_keys_are_asked_for_once_and_the_servers_restart_when_they_are_made() -> None:
     async def story(site: Site) -> None:
         await rotating(site)
+        site.supervisors.answers = [refused]
+        assert "message" in run_of(await site.execute(ROTATE))
+        await sleep(site.clock, timedelta(minutes=1))
+        site.supervisors.asked.clear()
         answers(site, ("start", "a"), None, ("reencrypt_finished", "b"))
         status = await site.execute(ROTATE)
         assert asked(site) == [GET, PUT, GET]
         assert status["rotateEncryptionKeysPhase"] == "PostRotateRestart"
-        assert run_of(status)["since"] == format_time(NOON)
+        assert run_of(status) == {
+            "id": f"2-{int(NOON.timestamp())}",
+            "activeKey": "a",
+            "since": format_time(NOON + timedelta(minutes=1)),
+        }
 
     on_a_site(story)
 

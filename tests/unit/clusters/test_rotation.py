@@ -18,6 +18,7 @@ from tests.unit.clusters.builders import (
     minutes,
     nodeless,
     record_of,
+    sighted,
     silent,
     some,
     unready,
@@ -68,6 +69,11 @@ def acts(state: ClusterState) -> list[type]:
 def shows(machine: MachineState, digest: str) -> MachineState:
     assert machine.node is not None
     return replace(machine, node=replace(machine.node, encryption_hash=digest))
+
+
+def addressless(machine: MachineState) -> MachineState:
+    assert machine.node is not None
+    return replace(sighted(machine, addresses=()), node=replace(machine.node, addresses=()))
 
 
 def restarted(machine: MachineState, order: str = "1-7") -> MachineState:
@@ -123,7 +129,8 @@ def test_a_release_that_does_not_rotate_in_one_step_is_refused(version: str) -> 
     (failed,) = steps(a_state(S1, record_of(S2, version=version), S3))[0]
     assert failed.generation == 1
     assert failed.because.startswith(f"Machine s2 runs {version}, and releases before v1.30.1 do not")
-    assert acts(a_state(S1, record_of(S2, version="v1.30.1+rke2r1"), S3)) == [do.BeginKeyRotation]
+    for newer in ("v1.30.1", "v1.30.1+rke2r1", "v1.36.0+k3s1"):
+        assert acts(a_state(S1, record_of(S2, version=newer), S3)) == [do.BeginKeyRotation]
     assert acts(a_state(S1, S2, S3, record_of(W1, version=version))) == [do.BeginKeyRotation]
 
 
@@ -155,7 +162,8 @@ def test_no_turn_begins_while_keys_are_made(phase: str, holds: bool) -> None:
 def test_an_etcd_member_that_is_well_makes_a_snapshot_first() -> None:
     save = do.SaveRotationSnapshot("Secrets cannot be read without their key", "s1", "rotate-keys-1-7")
     assert steps(a_state(phase="Prepare")) == ([save], [])
-    assert steps(a_state(unready(S1), S2, S3, phase="Prepare")) == ([replace(save, member="s2")], [])
+    for lost in (unready(S1), addressless(S1)):
+        assert steps(a_state(lost, S2, S3, phase="Prepare")) == ([replace(save, member="s2")], [])
 
 
 @pytest.mark.parametrize(
@@ -186,7 +194,10 @@ def test_the_leader_is_asked_and_asked_again_at_the_recorded_time() -> None:
     assert steps(a_state(phase="Rotate", run=run, now=timedelta(seconds=15))) == ([ask], [])
 
 
-@pytest.mark.parametrize("rest", [{"guest": silent()}, {"guest": INTERRUPTED}, {"leader": unready(S1)}])
+@pytest.mark.parametrize(
+    "rest",
+    [{"guest": silent()}, {"guest": INTERRUPTED}, {"leader": unready(S1)}, {"leader": addressless(S1)}],
+)
 def test_a_leader_that_does_not_answer_is_waited_for_half_an_hour(rest: dict[str, Any]) -> None:
     leader = rest.pop("leader", S1)
     early = a_state(leader, S2, S3, phase="Rotate", now=minutes(29), **rest)
@@ -243,7 +254,8 @@ def test_a_server_that_was_made_since_or_has_not_joined_or_goes_has_nothing_to_r
 
 def test_the_rotation_ends_when_all_servers_report_the_same_keys() -> None:
     servers = [restarted(shows(one, "reencrypt_finished-1")) for one in (S1, S2, S3)]
-    assert acts(a_state(*servers, shows(W1, "other"), phase="PostRotateRestart")) == [do.FinishKeyRotation]
+    done = do.FinishKeyRotation("every server reports the same keys")
+    assert steps(a_state(*servers, shows(W1, "other"), phase="PostRotateRestart")) == ([done], [])
     for odd in ("", "start-0"):
         mixed = a_state(*servers[:2], shows(servers[2], odd), phase="PostRotateRestart")
         assert steps(mixed) == ([], ["the Nodes of all servers to report the same encryption keys"])

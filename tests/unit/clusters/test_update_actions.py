@@ -22,6 +22,7 @@ from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.names import APPLIED_REVISION, RETRY_UPDATE
+from windrow.clusters.api.operations.recorded import read_recorded_operations
 from windrow.clusters.api.updates.turn import (
     SERVICE_RESTART,
     VM_RESTART,
@@ -75,9 +76,10 @@ class Infrastructure:
 
 @dataclass
 class Connection:
-    """That to the guest. `created` are the Jobs that its watch was told of."""
+    """That to the guest. `created` are the Jobs that its watch was told of; `meanwhile` is what another writes to a Node."""
 
     client: Client
+    meanwhile: Mapping[str, Any] | None = None
     created: list[str] = field(default_factory=list)
 
     @property
@@ -85,6 +87,9 @@ class Connection:
         return type("Updates", (), {"created": lambda _, raw: self.created.append(name_of(raw))})()
 
     async def patch_node(self, name: str, change: Mapping[str, Any]) -> None:
+        if self.meanwhile is not None:
+            await self.client.patch(NODE.ref(name), self.meanwhile)
+            self.meanwhile = None
         await self.client.patch(NODE.ref(name), change)
 
 
@@ -292,6 +297,7 @@ def test_the_job_is_created_with_its_secret_which_it_owns_and_the_watch_is_told(
         pod = job["spec"]["template"]["spec"]
         assert (pod["nodeName"], job["metadata"]["labels"]) == ("w1", {MACHINE_LABEL: "uid-w1"})
         script = b64decode(secret["data"][SCRIPT]).decode()
+        assert pod["containers"][0]["image"].startswith("rancher/mirrored-pause:")
         assert NEW in script
         assert "rke2-agent" in script
         assert len(secret["data"]) > 2
@@ -315,10 +321,19 @@ def test_what_an_attempt_that_was_cut_off_has_left_is_used_and_brought_up_to_dat
     on_a_site(story)
 
 
+def ordered(status: dict[str, Any]) -> dict[str, Any]:
+    """Of a cluster whose status orders to restart services."""
+    recorded = replace(a_cluster().recorded, operations=read_recorded_operations(status))
+    return {"cluster": {"recorded": recorded}}
+
+
+RENEWAL = {"certificateRotationRun": {"generation": 1, "id": "certificates-1-7"}}
+
+
 def test_a_restart_that_was_ordered_writes_no_file() -> None:
     async def story(site: Site) -> None:
         await site.turn(restart="certificates-1-7")
-        await site.actions.apply_update(APPLY, await site.state())
+        await site.actions.apply_update(APPLY, await site.state(**ordered(RENEWAL)))
         secret = await site.guest.get(SECRET.ref(NOW, "kube-system"))
         assert list(secret["data"]) == [SCRIPT]
         assert "certificates-1-7" in b64decode(secret["data"][SCRIPT]).decode()
@@ -343,7 +358,11 @@ def test_without_its_node_its_pool_or_the_secrets_of_the_cluster_no_job_is_made(
         await site.turn()
         known = await site.state()
         nowhere = replace(known, cluster=replace(known.cluster, pools=()))
+        await site.turn(restart="certificates-0-1")  # another order than that of now
+        over = await site.state(**ordered(RENEWAL))
         for state, action in (
+            (over, APPLY),
+            (await site.state(), APPLY),
             (known, replace(APPLY, node="gone")),
             (nowhere, APPLY),
             (replace(known, secrets=None), APPLY),
@@ -454,6 +473,7 @@ def test_a_node_whose_turn_has_failed_takes_pods_again_where_it_did_before_and_i
         (ObservedJob(NOW, "failed"), True, []),
         (ObservedJob(NOW, "failed"), False, [NOW]),
         (ObservedJob(NOW, "running"), True, [NOW]),
+        (ObservedJob(NOW, "succeeded"), True, [NOW]),
         (None, True, [NOW]),
     ],
 )
@@ -535,11 +555,19 @@ def test_a_node_gets_the_labels_and_taints_of_its_pool_and_keeps_those_of_others
         ]
         assert (machine.labels, machine.taints) == ({"zone": "a"}, ("mine=2:NoExecute", "bare:NoSchedule"))
 
+        site.connection.meanwhile = {"metadata": {"labels": {"theirs": "2"}}}
+        with pytest.raises(StalePlan):
+            await site.actions.update_node(action, await site.state())
+        assert (await site.node())["metadata"]["labels"]["theirs"] == "2"
+
         without = do.UpdateNode(
             "its pool has none", "w1", "w1", {}, (), ("mine=2:NoExecute", "bare:NoSchedule")
         )
         await site.actions.update_node(without, await site.state())
         assert [one["key"] for one in (await site.node())["spec"]["taints"]] == ["theirs", "old"]
+        none = do.UpdateNode("its pool has none", "w1", "w1", {}, (), ("theirs:NoSchedule", "old:NoExecute"))
+        await site.actions.update_node(none, await site.state())
+        assert "taints" not in (await site.node())["spec"]
         with pytest.raises(StalePlan):
             await site.actions.update_node(replace(action, node="gone"), await site.state())
 
