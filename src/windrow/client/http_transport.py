@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from errno import ECONNRESET
 from ipaddress import ip_address
 from typing import Any, Self
@@ -33,6 +34,7 @@ from yarl import URL
 
 from windrow.client.auth import RequestCredentials, credential_for
 from windrow.client.middleware.rate_limit import Allowance
+from windrow.core import pki
 from windrow.core.clock import Clock
 from windrow.core.files import read_text
 from windrow.core.formats.fastjson import loads
@@ -146,6 +148,7 @@ class HttpTransport:
         self._kib_allowed = Allowance(clock, per_second=LISTED_KIB_PER_S, burst=listed_kib_at_once)
         self._large_answer_bytes, self._large_answer = large_answer_bytes, asyncio.Lock()
         self._has_logged_flood = False
+        self.certificate_end: datetime | None = None
         self._context: ssl.SSLContext | None = None
         self._context_for: tuple[str, str] | None = None
         if config.insecure:
@@ -183,6 +186,8 @@ class HttpTransport:
                     f"wanted a watch from {self.config.server}, found an answer {reply.status}",
                     status=reply.status,
                 )
+            # While a watch is open its connection is; that of another answer may be gone before it is read.
+            self.certificate_end = None if self.config.insecure else _find_certificate_end(response)
             async with aclosing(self._events(request, response)) as events:
                 yield events
 
@@ -401,6 +406,17 @@ class HttpTransport:
 
     def _outcome_unknown(self, request: Request, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(messages.outcome_unknown(self.config, request.method, request.path, why))
+
+
+def _find_certificate_end(response: aiohttp.ClientResponse) -> datetime | None:
+    """When the certificate of the server ends; None without one that can be read. OpenSSL has bounded and verified its chain."""
+    transport = response.connection.transport if response.connection is not None else None
+    connection = transport.get_extra_info("ssl_object") if transport is not None else None
+    shown = connection.getpeercert(binary_form=True) if connection is not None else None
+    try:
+        return pki.read_certificate(ssl.DER_cert_to_PEM_cert(shown)).not_after if shown else None
+    except ValueError:  # NotCertificate, and dates that are none
+        return None
 
 
 def _reason(error: BaseException) -> str:

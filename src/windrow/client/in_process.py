@@ -54,6 +54,7 @@ class InProcessTransport:
         self._credential = credential_for(config, clock, read_file, {})
         self._last_handshake: tuple[TlsIdentity, RequestCredentials, datetime] | None = None
         self._peer_certificate = ""
+        self.certificate_end: datetime | None = None
 
     async def send(self, request: Request) -> Reply:
         credentials = await self._credential.get()
@@ -120,6 +121,9 @@ class InProcessTransport:
         self._check_server(identity.chain, now)
         self._peer_certificate = self._check_client(identity.client_ca, credentials, now)
         self._last_handshake = (identity, credentials, now)
+        self.certificate_end = (
+            None if self.config.insecure else pki.read_certificate(identity.chain).not_after
+        )
 
     def _check_server(self, chain: str, now: datetime) -> None:
         if self.config.insecure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Protocol
 
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
@@ -31,6 +32,13 @@ class Transport(Protocol):
         ...
 
 
+def find_certificate_end(transport: object) -> datetime | None:
+    """When the certificate ends with which the server of the last watch has shown who it is; None where it has shown none that was
+    verified."""
+    end = getattr(transport, "certificate_end", None)
+    return end if isinstance(end, datetime) else None
+
+
 class TransportMiddleware:
     """A transport that passes everything on to `inner`; those in `client.middleware` override what they change."""
 
@@ -42,6 +50,10 @@ class TransportMiddleware:
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self._inner.stream(request)
+
+    @property
+    def certificate_end(self) -> datetime | None:
+        return find_certificate_end(self._inner)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -8,9 +8,10 @@ seems to record; and the LoadBalancers of a deleted cluster, once its machines a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.bootstrap.guest_account import GuestAccount
@@ -99,6 +100,7 @@ from windrow.clusters.state import (
 )
 from windrow.clusters.updates.observation import list_drained_for_update, with_updates
 from windrow.clusters.versions import compare_later_versions, compare_versions, list_problems
+from windrow.core import pki
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.connection import describe_credential
@@ -176,6 +178,7 @@ class Observer:
             hosts_hidden=self._find_hidden_hosts(cluster),
         )
         state = replace(self._with_guest(state), credential_problems=self._credential_problems(state))
+        state = replace(state, credential_end=self._find_credential_end(cluster))
         state = replace(state, places=self._list_places(state))
         state = await self.addresses.with_scope(replace(state, lease=self.read_lease(state)))
         vms = self.addresses.list_vms(state)
@@ -679,6 +682,15 @@ class Observer:
             *refused,
             *filter(None, (prober.find_problem(credential, state.harvester_uid) for credential in probed)),
         )
+
+    def _find_credential_end(self, cluster: Cluster) -> tuple[str, datetime] | None:
+        """The client certificate for Harvester that ends first, of those that the kubeconfigs hold."""
+        ends = []
+        for credential in self.list_allowed_credentials(cluster):
+            with contextlib.suppress(CredentialError, pki.NotCertificate):
+                if held := self._harvesters.get_config(credential, cluster.namespace).certificate:
+                    ends.append((pki.read_certificate(held).not_after, credential))
+        return min(ends)[::-1] if ends else None
 
     def _find_hidden_hosts(self, cluster: Cluster) -> str:
         hidden = (self._hosts.find(one).hidden for one in self.list_allowed_credentials(cluster))

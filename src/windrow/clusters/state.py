@@ -130,6 +130,8 @@ class GuestState:
     published_server: str = ""  # the server in the kubeconfig for people, "" when there is none yet
     probed_since: datetime | None = None  # by this process; what happened before is unknown
     interruption: str = ""  # why a reachable guest is not watched at this moment
+    # When the certificates of API servers end that have just shown them, by URL.
+    certificate_ends: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def is_reachable(self) -> bool:
@@ -390,6 +392,8 @@ class ClusterState:
     option_rules: OptionRules = field(default_factory=OptionRules, repr=False, compare=False)
     # Of its credentials. None: not all of them were probed yet.
     credential_problems: tuple[CredentialProblem, ...] | None = None
+    # Of those that are client certificates, which ends first, and when.
+    credential_end: tuple[str, datetime] | None = None
     # Whether the preflight waits for the first probe of a credential; then nothing else of Harvester was read.
     awaits_probe: bool = False
     # Whether the uid of the guest is not recorded, and is due to be read.

@@ -28,6 +28,12 @@ from windrow.clusters.plan.endpoint import (
 from windrow.clusters.plan.endpoint_balancers import describe_problem
 from windrow.clusters.plan.names import list_reserved
 from windrow.clusters.plan.operations import restore
+from windrow.clusters.plan.operations.certificates import (
+    CERTIFICATES_VALID,
+    describe_credential_end,
+    find_end,
+    find_first_end,
+)
 from windrow.clusters.plan.operations.conditions import (
     SNAPSHOT_CREATED,
     SNAPSHOT_RESTORED,
@@ -93,6 +99,8 @@ def derive_machine(
         status["nodeRef"] = {"name": node.name, "uid": node.uid}
         status["version"] = node.kubelet_version or before.get("version")
         status["providerID"] = node.provider_id
+    if (end := find_end(machine, state)) is not None:
+        status["certificatesExpiryDate"] = format_time(end)
     if machine.is_ready and machine.record.restart_count:
         status["restartCount"] = 0
     return status
@@ -108,6 +116,7 @@ def list_status_inputs(
         find_machine_wait(machine, plan, failures),
         state.guest.is_reachable,
         find_join_server_of(machine, state).state,
+        find_end(machine, state),
     )
 
 
@@ -271,6 +280,7 @@ _WARNING_CONDITIONS = (
     WATCHES_CURRENT,
     SNAPSHOT_CREATED,
     SNAPSHOT_RESTORED,
+    CERTIFICATES_VALID,
     "UpToDate",
     ROLLING_OUT,
 )
@@ -289,6 +299,8 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         for one in found
         if one.type in _WARNING_CONDITIONS and one.status == "False" and one.message
     ]
+    if ending := describe_credential_end(state):
+        warnings.append(ending)
     return {
         "observedGeneration": state.cluster.generation,
         "ready": ready.status == "True",
@@ -296,6 +308,7 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         **_count_machines(state),
         "pools": [_pool_summary(pool, state) for pool in state.cluster.pools],
         "endpoint": _endpoint(state),
+        "certificatesExpiryDate": format_time(first[1]) if (first := find_first_end(state)) else None,
         "clientSecretName": names.kubeconfig_name(state.cluster.name)
         if state.guest.published_server
         else None,
@@ -473,7 +486,10 @@ def credential_condition(state: ClusterState) -> Condition | None:
     if state.credential_problems is None:
         return None  # the condition stays
     if not state.credential_problems:
-        return Condition("CredentialValid", "True", "Valid", "Harvester accepts the credential")
+        accepted = "Harvester accepts the credential"
+        if ending := describe_credential_end(state):
+            return Condition("CredentialValid", "True", "ExpiresSoon", f"{accepted}; {ending}")
+        return Condition("CredentialValid", "True", "Valid", accepted)
     sentences = join_problems(state.credential_problems)
     if not all(problem.is_allowed for problem in state.credential_problems):
         return Condition("CredentialValid", "False", "NotAllowed", sentences)

@@ -21,6 +21,7 @@ from windrow.client.http_transport import (
     ConnectionPool,
     HttpTransport,
 )
+from windrow.client.transport import TransportMiddleware, find_certificate_end
 from windrow.core import pki
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, ServerError, Unauthorized, Unreachable
@@ -578,3 +579,23 @@ async def test_large_answers_are_read_a_few_at_a_time(share):
         assert not late.done()
         go_on.set()
         assert [(await task).body for task in [*held, late]] == [body] * (most + 1)
+
+
+async def test_a_watch_tells_when_the_certificate_of_its_server_ends(authority, tmp_path):
+    events = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
+    tls = server_tls(authority, tmp_path)
+    async with connected_to(events, tls=tls, ca=authority[0]) as (_, transport):
+        assert transport.certificate_end is None
+        async with transport.stream(READ):
+            assert (
+                timedelta(minutes=59) < transport.certificate_end - SystemClock().now() < timedelta(hours=1)
+            )
+            assert find_certificate_end(TransportMiddleware(transport)) == transport.certificate_end
+
+
+async def test_a_server_that_is_not_verified_tells_nothing(authority, tmp_path):
+    events = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
+    tls = server_tls(authority, tmp_path)
+    async with connected_to(events, tls=tls, insecure=True) as (_, transport), transport.stream(READ):
+        assert transport.certificate_end is None
+    assert find_certificate_end(object()) is None

@@ -94,6 +94,7 @@ def test_every_annotation_that_a_user_writes_is_listed_by_the_kind_of_its_object
             "windrow.io/endpoint-join-address",
             "windrow.io/endpoint-mode",
             "windrow.io/remediation",
+            "windrow.io/renew-certificates",
             "windrow.io/strategy",
         ],
         "Machine": ["cluster.x-k8s.io/delete-machine", "cluster.x-k8s.io/remediate-machine"],

@@ -96,6 +96,7 @@ class Cluster:
     pools: tuple[Pool, ...] = ()
     remediation_disabled: bool = False
     keeps_volumes: bool = False  # on Harvester, when it is deleted
+    renewal_disabled: bool = False  # of certificates near their end, by itself
     replaces: bool = False  # machines, where they could be changed in place
     canary: int = 0  # how many machines are changed before the others wait; 0: none waits
     paused: bool = False  # spec.paused: no machine that exists is changed

@@ -16,6 +16,8 @@ STRATEGY = "windrow.io/strategy"  # annotation on a Cluster; "replace": machines
 CANARY = "windrow.io/canary"  # annotation on a Cluster: a number of machines, after which changes wait to be resumed
 REMEDIATION = "windrow.io/remediation"  # annotation on a Cluster; "off" turns remediation off
 
+RENEW_CERTIFICATES = "windrow.io/renew-certificates"  # annotation on a Cluster; "off": not by itself
+
 # Ours, on a Cluster: how its machines and people reach it, see `api/endpoint.py`.
 ENDPOINT_MODE = "windrow.io/endpoint-mode"
 ENDPOINT_ADDRESS = "windrow.io/endpoint-address"

@@ -108,8 +108,13 @@ class KeyRotation:
             "since": format_time(now),
             "newKeys": action.makes_keys or None,
             "services": list(action.services) or None,
+            "expiryDate": None if action.expiry is None else format_time(action.expiry),
         }
         await self._context.patch_observed_cluster(state, {"certificateRotationRun": run})
+
+    async def warn(self, action: do.WarnOfCertificates, state: ClusterState) -> None:
+        said = {"expiryDate": format_time(action.expiry), "days": action.days}
+        await self._context.patch_cluster_status(state, {"certificatesWarned": said})
 
     async def finish_renewal(self, generation: int, state: ClusterState) -> None:
         """What was done is kept for the condition; without an id nothing is under way."""

@@ -160,6 +160,8 @@ class OperationActions:
                 await self._rotation.fail(action.because, state, action.generation)
             case do.BeginRenewal():
                 await self._rotation.begin_renewal(action, state)
+            case do.WarnOfCertificates():
+                await self._rotation.warn(action, state)
             case do.FinishRenewal():
                 await self._rotation.finish_renewal(action.generation, state)
             case do.BeginTokenRotation():

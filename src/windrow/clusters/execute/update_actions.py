@@ -20,7 +20,7 @@ from windrow.bootstrap.node_config import merge_config
 from windrow.bootstrap.spec import BootstrapSpec
 from windrow.clusters.api import names
 from windrow.clusters.api.machine import Machine
-from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, render_machine_update
+from windrow.clusters.api.updates.turn import LIVE, SERVICE_RESTART, MachineUpdate, render_machine_update
 from windrow.clusters.bootstrap_data import build_bootstrap_spec, find_distribution
 from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
@@ -33,10 +33,11 @@ from windrow.clusters.execute.chart_actions import delete_stalled_pod, relax_rol
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.plan.endpoint import find_other_join_server, has_lost_join_server
-from windrow.clusters.plan.operations import restarts
+from windrow.clusters.plan.operations import certificates, restarts
 from windrow.clusters.plan.updates.evidence import mark_of
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.clock import format_time
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
 from windrow.kubernetes.objects import Raw, name_of, objects_at, owner_reference, resource_version_of, uid_of
 from windrow.kubernetes.resources import JOB, NODE, SECRET
@@ -213,7 +214,16 @@ class UpdateActions:
         await self._release_node(action, update.config_hash or "unknown", state)
         await self._record_present(machine, update)
         await self._delete_jobs(get_machine(action.machine, state), state, spares_running=False)
-        await self._end(machine, update.restart)
+        await self._end(machine, update.restart, self._find_certificates_end(action.machine, state))
+
+    def _find_certificates_end(self, name: str, state: ClusterState) -> str | None:
+        """When its certificates end after its turn, as far as that is known; None where it changes nothing of it."""
+        machine, update = get_machine(name, state), self._update_of(name, state)
+        end, order = certificates.find_end(machine, state), restarts.find_order(state)
+        if end is None or update.change == LIVE:
+            return None
+        is_new = order is not None and order.id == update.restart and order.makes_keys and not order.services
+        return format_time(certificates.find_next_end(machine, end, self._context.clock.now(), is_new=is_new))
 
     async def _release_node(
         self, action: do.FinishUpdate | do.DropUpdate, revision: str, state: ClusterState
@@ -266,8 +276,10 @@ class UpdateActions:
                 except (NotFound, Conflict):
                     continue
 
-    async def _end(self, machine: Machine, restarted: str = "") -> None:
+    async def _end(self, machine: Machine, restarted: str = "", certificates_end: str | None = None) -> None:
         change: dict[str, Any] = {"update": None}
+        if certificates_end:
+            change["certificatesExpiryDate"] = certificates_end
         if restarted:
             change["restarted"] = restarted
         await self._context.patch_machine_status(machine, change)

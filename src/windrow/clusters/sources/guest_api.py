@@ -18,7 +18,7 @@ from windrow.bootstrap.spec import ClusterSecrets
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, find_certificate_end
 from windrow.clusters.sources.servers.charts import GuestCharts
 from windrow.clusters.sources.servers.snapshots import GuestSnapshots
 from windrow.clusters.sources.servers.update_jobs import UpdateJobs
@@ -60,6 +60,7 @@ class FailoverTransport:
         self._connect = connect
         self._clock = clock
         self._transports: dict[str, tuple[timedelta, Transport]] = {}
+        self.certificate_ends: dict[str, datetime] = {}  # of the server that a watch is open to
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
         self.urls = tuple(urls)
@@ -104,6 +105,7 @@ class FailoverTransport:
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         async with AsyncExitStack() as stack:
             events = await self._enter(stack, request)
+            self.certificate_ends = self._read_certificate_end()
             self.is_watching, self.problem = True, ""
             self.changed.set()
             try:
@@ -113,7 +115,12 @@ class FailoverTransport:
                 raise
             finally:
                 self.is_watching = False
+                self.certificate_ends = {}  # it may be renewed before the next watch
                 self.changed.set()
+
+    def _read_certificate_end(self) -> dict[str, datetime]:
+        end = find_certificate_end(self._transport_for(self.last_used))
+        return {} if end is None else {self.last_used: end}
 
     async def _enter(self, stack: AsyncExitStack, request: Request) -> AsyncIterator[WatchEvent]:
         problem: KubeError = Unreachable("no server has an address yet")
@@ -230,7 +237,10 @@ class GuestConnection:
         if problem := self._unreadable_node():
             return GuestState("unknown", problem, tuple(self.nodes.values()))
         interruption = "" if since is None else self._reason
-        return GuestState("reachable", "", tuple(self.nodes.values()), interruption=interruption)
+        ends = self._transport.certificate_ends
+        return GuestState(
+            "reachable", "", tuple(self.nodes.values()), interruption=interruption, certificate_ends=ends
+        )
 
     def _unreadable_node(self) -> str:
         """A Node that is there in a state that is not known: read as absent or NotReady, its machine would be replaced."""

@@ -30,6 +30,10 @@ ANNOTATIONS: Mapping[str, Mapping[str, Annotation]] = {
             "`off` or `false`: no machine is replaced by itself; `on`, `true` or no annotation: they are",
             "unit/clusters/test_cluster.py::test_one_annotation_turns_remediation_off",
         ),
+        names.RENEW_CERTIFICATES: Annotation(
+            "`off` or `false`: services are not restarted by themselves 60 days before a certificate ends",
+            "unit/clusters/test_certificates.py::test_renewal_by_itself_is_turned_off_by_an_annotation",
+        ),
         names.STRATEGY: Annotation(
             "`replace`: machines are replaced where they could be changed in place, but for another version",
             "unit/clusters/test_rollout.py::test_a_cluster_that_replaces_its_machines_restarts_none",

@@ -161,6 +161,7 @@ def _read_cluster(
         or next((pool.credential for pool in pools if pool.driver == HARVESTER and pool.credential), ""),
         pools=tuple(pools),
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
+        renewal_disabled=_is_off(annotations_of(raw), names.RENEW_CERTIFICATES),
         keeps_volumes=annotations_of(raw).get(names.SKIP_CLEANUP) == "true",
         paused=spec.flag("paused"),
         replaces=_read_strategy(annotations_of(raw), problems) == REPLACE,
@@ -302,7 +303,11 @@ def _read_canary(annotations: Mapping[str, Any], problems: ProblemCollector) -> 
 
 
 def _is_remediation_disabled(annotations: Mapping[str, str]) -> bool:
-    return str(annotations.get(names.REMEDIATION)).strip().lower() in _OFF
+    return _is_off(annotations, names.REMEDIATION)
+
+
+def _is_off(annotations: Mapping[str, str], name: str) -> bool:
+    return str(annotations.get(name)).strip().lower() in _OFF
 
 
 _OFF, _ON = ("off", "false"), ("", "on", "true")
@@ -310,13 +315,16 @@ _OFF, _ON = ("off", "false"), ("", "on", "true")
 
 def _check_remediation(annotations: Mapping[str, str], problems: ProblemCollector) -> None:
     """A value by which a user may have meant to turn it off."""
-    given = str(annotations.get(names.REMEDIATION) or "")
-    if given.strip().lower() not in (*_OFF, *_ON):
-        where = field_of(names.REMEDIATION)
-        fault = (
-            f"{where} is {abbreviate(given)}, which turns nothing off: machines are replaced by themselves"
-        )
-        problems.add(where, fault, "write off, or remove it", "warning")
+    happens = {
+        names.REMEDIATION: "machines are replaced by themselves",
+        names.RENEW_CERTIFICATES: "certificates are renewed by themselves",
+    }
+    for name, what in happens.items():
+        given = str(annotations.get(name) or "")
+        if given.strip().lower() not in (*_OFF, *_ON):
+            where = field_of(name)
+            fault = f"{where} is {abbreviate(given)}, which turns nothing off: {what}"
+            problems.add(where, fault, "write off, or remove it", "warning")
 
 
 def _check_names(cluster: Cluster, problems: ProblemCollector) -> None:

@@ -52,7 +52,7 @@ class RecordedRotation:
 class RecordedRenewal:
     """`status.certificateRotation*`: `generation` was carried out; the one under way is that of `id`, "" where there is none.
 
-    With `makes_keys` there are new keys, for `services` or, without one, for all; else what is near its end is renewed.
+    What is said of it stays after its end. With `makes_keys` there are new keys, for `services` or, without one, for all; else what is near its end is renewed.
     """
 
     generation: int = 0
@@ -61,6 +61,10 @@ class RecordedRenewal:
     since: datetime | None = None
     makes_keys: bool = False
     services: tuple[str, ...] = ()
+    expiry: datetime | None = None  # of the certificate for which the last one began by itself
+    # Which was warned of last, and how many days before its end.
+    warned_of: datetime | None = None
+    warned_days: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def read_key_rotation(status: Mapping[str, Any]) -> RecordedRotation:
 
 def read_renewal(status: Mapping[str, Any]) -> RecordedRenewal:
     run = read_mapping(status, "certificateRotationRun")
-    services = run.get("services")
+    services, warned = run.get("services"), read_mapping(status, "certificatesWarned")
     return RecordedRenewal(
         generation=read_number(status.get("certificateRotationGeneration")),
         wanted=read_number(run.get("generation")),
@@ -105,6 +109,9 @@ def read_renewal(status: Mapping[str, Any]) -> RecordedRenewal:
         since=time_of(run, "since"),
         makes_keys=run.get("newKeys") is True,
         services=tuple(map(str, services[:MAX_SERVICES])) if isinstance(services, list) else (),
+        expiry=time_of(run, "expiryDate"),
+        warned_of=time_of(warned, "expiryDate"),
+        warned_days=read_number(warned.get("days")),
     )
 
 

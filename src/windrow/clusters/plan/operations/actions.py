@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from windrow.clusters.api.operations.recorded import RestorePhase, RestoreRequest
 from windrow.clusters.api.operations.snapshot import ETCDSnapshot, SnapshotFile
@@ -247,6 +248,7 @@ class BeginRenewal(
     generation: int
     makes_keys: bool
     services: tuple[str, ...] = ()
+    expiry: datetime | None = None  # for which it begins by itself
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,19 @@ class FinishRenewal(
     """Record that every machine has restarted."""
 
     generation: int
+
+
+@dataclass(frozen=True)
+class WarnOfCertificates(
+    OperationAction,
+    reason="CertificatesExpire",
+    done="Certificates of {cluster} end soon",
+    event="Warning",
+):
+    """Say once that a certificate ends in so many days, or has ended."""
+
+    expiry: datetime
+    days: int
 
 
 @dataclass(frozen=True)

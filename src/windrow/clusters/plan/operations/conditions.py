@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.clusters.api.operations.snapshot import MAX_FILES, MAX_RECORDED
-from windrow.clusters.plan.operations.certificates import describe_end
+from windrow.clusters.plan.operations.certificates import certificates_condition, describe_end
 from windrow.clusters.plan.operations.in_place import name_source
 from windrow.clusters.state import ClusterState
 from windrow.kubernetes.conditions import Condition, find_condition
@@ -35,6 +35,8 @@ def operation_conditions(state: ClusterState) -> list[Condition]:
         found.append(
             _condition(CERTIFICATES_RENEWED, "Finished", name, f"{name}: {describe_end(recorded.renewal)}")
         )
+    if valid := certificates_condition(state):
+        found.append(valid)
     if recorded.token.phase:
         name = f"rotateToken of generation {recorded.token.generation}"
         found.append(_condition(TOKEN_ROTATED, recorded.token.phase, name, recorded.token.message))

@@ -65,6 +65,8 @@ def plan(state: ClusterState) -> PartialPlan:
         token_rotation.begin(state, partial)
     elif asked.rotate_certificates > recorded.renewal.generation:
         certificates.begin(state, partial)
+    else:
+        certificates.watch_ends(state, partial)
     return partial
 
 
