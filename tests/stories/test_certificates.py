@@ -88,8 +88,8 @@ def test_where_renewal_is_turned_off_it_is_warned_at_60_30_and_7_days_and_nothin
             assert any("turns their renewal off" in one for one in cluster["status"]["warnings"])
             assert await orders(it) == {""}
 
-            change = {"metadata": {"annotations": {RENEW_CERTIFICATES: None}}}
-            await it.sim.management_client.patch(it.ref, change)
+            gone = {"metadata": {"annotations": {RENEW_CERTIFICATES: None}}}
+            await it.sim.management_client.patch(it.ref, gone)
             await it.sim.advance(minutes=10)
             assert await expiry(it) > timedelta(days=364)
 
