@@ -12,6 +12,7 @@ from tests.stories.test_k3s import an_rke_config
 from tests.stories.test_updates import BUDGET, NEXT, booted, set_kubelet_args, set_version, until_up_to_date
 from tests.support.clock import run_driven
 
+from windrow.bootstrap.charts import HELM_CHART
 from windrow.bootstrap.install.update_job import MACHINE_LABEL
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import REPLACE_NOW, RETRY_UPDATE, UPDATE_IMAGE
@@ -186,5 +187,32 @@ def test_a_server_that_a_user_has_replaced_stays_while_another_one_restarts() ->
                 await it.sim.advance(seconds=1)
             await until_up_to_date(it)
             assert asked not in [name_of(raw) for raw in await machines_of(it.sim, it.ref)]
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_chart_values_of_k3s_are_applied_where_the_init_server_was_replaced() -> None:
+    async def story() -> None:
+        pool = a_pool("servers", 3, SERVERS)
+
+        def rke(replicas: int) -> dict[str, Any]:
+            values = {"harvester-csi-driver": {"replicasCount": replicas}}
+            return an_rke_config(pool, config={"disable": ["traefik", "local-storage"]}, chartValues=values)
+
+        async with a_story(pool, kubernetesVersion="v1.34.7+k3s1", rkeConfig=rke(2)) as it:
+            await it.stage.wait_for_settled()
+            machines = await machines_of(it.sim, it.ref)
+            (first,) = [raw for raw in machines if nested(raw, "spec", "initServer")]
+            await lose(it, first)
+            await it.stage.wait_for_settled(without=name_of(first))
+            change = {"spec": {"rkeConfig": {"chartValues": rke(1)["chartValues"]}}}
+            await it.sim.management_client.patch(it.ref, change)
+            await until_up_to_date(it)
+            await it.sim.advance(seconds=60)
+
+            guest = await it.stage.guest_client()
+            chart = await guest.get(HELM_CHART.ref("harvester-csi-driver", "kube-system"))
+            assert "replicasCount: 1" in chart["spec"]["valuesContent"]
 
     run_driven(story())

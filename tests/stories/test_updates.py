@@ -278,6 +278,26 @@ def test_a_version_that_does_not_exist_stops_at_the_first_machine_and_one_that_d
     check_story("upgrade-to-no-release", story)
 
 
+def test_a_disk_without_space_stops_the_upgrade_before_anything_is_changed() -> None:
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
+            await it.stage.wait_for_settled()
+            before = {name_of(node): booted(node) for node in await it.stage.list_nodes()}
+            sessions: Any = it.sim.harvester.hypervisor._sessions.values()
+            for session in sessions:
+                session.machine.guest.hardware.root.state["free KiB"] = 1000
+            await set_version(it, NEXT)
+            raw = await until(it.stage, "its update to be mended")
+            rolling = find_condition(nested(raw, "status", "conditions"), "RollingOut")
+            assert rolling is not None
+            assert "/var/lib/rancher/rke2 has 1000 KiB free" in rolling.message
+            assert "nothing was changed" in rolling.message
+            assert {name_of(node): booted(node) for node in await it.stage.list_nodes()} == before
+            assert not any(nested(node, "spec", "unschedulable") for node in await it.stage.list_nodes())
+
+    run_driven(story())
+
+
 async def until_turn_of(story: Story, pool: str, step: str) -> None:
     """Return once a machine of the pool is at that step of its turn."""
     end = story.sim.clock.now() + timedelta(hours=1)

@@ -132,12 +132,20 @@ class BootstrapSpec(HasRoles):
     guest_credential: GuestCredential | None = None
     restore: Restore | None = None  # of etcd, by the first server before its service starts
     on_harvester: bool = False  # whether machines of the cluster are VMs of Harvester
+    inherits_charts: bool = (
+        False  # whether it brings the charts, which no machine does any more that is given objects once
+    )
 
     @property
     def brings_objects(self) -> bool:
         """Whether it brings what the cluster is given once: the first server does, or where that has no API server,
         those that have it. A server that joins later would bring an older object back: its file is as old as the server."""
         return self.init_server or not self.is_etcd
+
+    @property
+    def brings_charts(self) -> bool:
+        """Whether it brings the charts of Windrow."""
+        return self.brings_objects or self.inherits_charts
 
 
 def require_joinable(spec: BootstrapSpec, name: str, title: str, example: str) -> None:

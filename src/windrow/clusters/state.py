@@ -291,6 +291,8 @@ class MachineState:
     # While it is changed in place: its Job in the guest, None where it is unknown, and static pods of another release.
     update_job: ObservedJob | None = None
     outdated_static_pods: tuple[str, ...] | None = None  # None: unknown
+    # Why the API server on its own address is not ready, once its Job is done; "": it is. None: it was not asked.
+    api_problem: str | None = None
     former_jobs: tuple[ObservedJob, ...] | None = ()  # of former turns; None: unknown
     # That of the host on Harvester which its VM is on, or was on before it was shut down; and whether hosts are known now.
     maintenance: HostMaintenance | None = None

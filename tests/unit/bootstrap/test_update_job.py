@@ -6,12 +6,13 @@ import subprocess
 from base64 import b64decode
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windrow.bootstrap import k3s, rke2
 from windrow.bootstrap.cloud_config import File
-from windrow.bootstrap.install.unit import STATE
+from windrow.bootstrap.install.unit import SITE_ENVIRONMENT, STATE
 from windrow.bootstrap.install.update_job import (
     FOLLOWED,
     MAX_SECRET,
@@ -186,6 +187,85 @@ esac""",
 def the_job(host: Host, *files: File, **rest: object) -> UpdateJob:
     installer = replace(rke2.INSTALLER)
     return a_job(*files, installer=installer, applied_directory=host.path("manifests"), **rest)
+
+
+def preflight(
+    host: Host, tmp_path: Path, *, free: str = "9999999", pull: str = "true", registry: str = ""
+) -> Any:
+    """The Job of another version on a host with so much space, whose images are pulled so."""
+    data = tmp_path / "data"
+    (data / "bin").mkdir(parents=True, exist_ok=True)
+    (data / "agent/images").mkdir(parents=True, exist_ok=True)
+    crictl = data / "bin/crictl"
+    crictl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/pulled\n{pull}\n')
+    crictl.chmod(0o755)
+    host.program("df", f"printf 'Avail\\n%s\\n' '{free}'")
+    job = the_job(host, *host.files(NEW), data_directory=str(data), registry=registry)
+    return host.run(job)
+
+
+@pytest.mark.parametrize("free", ["  3145728", "unknown", ""])
+def test_a_disk_with_enough_or_unknown_space_takes_another_version(tmp_path: Path, free: str) -> None:
+    done = preflight(Host(tmp_path), tmp_path, free=free)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_disk_without_space_is_said_before_anything_is_changed(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    failed = preflight(host, tmp_path, free="  3145727")
+
+    assert failed.returncode == 1
+    assert "has   3145727 KiB free, and v1.35.4+rke2r1 needs 3145728; nothing was changed" in failed.stderr
+    assert not Path(host.path("conf/50.yaml")).exists()
+    assert host.told() == []
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_an_image_that_cannot_be_pulled_is_said_before_anything_is_changed(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    refused = "echo first; echo second; echo 'no such host' >&2; exit 1"
+    failed = preflight(host, tmp_path, pull=refused, registry="registry.site:5000")
+
+    image = "registry.site:5000/rancher/rke2-runtime:v1.35.4-rke2r1"
+    assert (
+        tmp_path / "pulled"
+    ).read_text() == f"--config {tmp_path}/data/agent/etc/crictl.yaml pull {image}\n"
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(
+        f"second\nno such host\n{image} cannot be pulled here; nothing was changed"
+    )
+    assert not Path(host.path("conf/50.yaml")).exists()
+    assert host.told() == []
+
+
+@pytest.mark.parametrize("pull", ["true", "exit 124"])
+def test_an_image_that_is_pulled_or_takes_long_holds_nothing(tmp_path: Path, pull: str) -> None:
+    assert preflight(Host(tmp_path), tmp_path, pull=pull).returncode == 0
+
+
+def test_archives_of_images_are_not_second_guessed(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    (tmp_path / "data/agent/images").mkdir(parents=True)
+    (tmp_path / "data/agent/images/rke2-images.linux-amd64.tar.zst").write_text("")
+
+    assert preflight(host, tmp_path, pull="exit 1").returncode == 0
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_a_site_with_a_folder_of_releases_is_not_asked_for_images(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    site = tmp_path / "site.env"
+    site.write_text("INSTALL_RKE2_ARTIFACT_PATH=/srv/rke2\n")
+    job = the_job(host, *host.files(NEW))
+    assert f"grep -qs '^INSTALL_RKE2_ARTIFACT_PATH=.' {SITE_ENVIRONMENT}" in render_script(job)
+
+
+def test_a_restart_or_another_configuration_asks_for_no_space(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.program("df", "printf '1\\n'")
+    assert host.run(the_job(host, *host.files(OLD), version=OLD)).returncode == 0
+    assert "df -k" not in render_script(the_job(host, order="1"))
+    assert "df -k" not in render_script(the_job(host, restarts=False))
 
 
 INSTALL = "restart --no-block windrow-install.service"

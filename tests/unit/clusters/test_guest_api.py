@@ -181,6 +181,25 @@ def test_a_guest_answers_within_a_second_of_its_api() -> None:
     run_driven(story())
 
 
+def test_a_server_is_asked_on_its_own_address_and_no_other_answers_in_its_place() -> None:
+    async def story() -> None:
+        async with linked(A, B) as (link, servers, clock):
+            await after(clock, seconds=1)
+            assert await link.probe_server(A) == ""
+            assert await link.probe_server("https://elsewhere:6443") == ""
+            assert "https://elsewhere:6443" not in servers.asked
+            servers.stop(A)
+            assert "refused the connection" in await link.probe_server(A)
+            servers.refusing.add(B)
+            assert "etcd has no leader" in await link.probe_server(B)
+            servers.silent.add(B)
+            before = clock.now()
+            assert await link.probe_server(B) == f"{B} did not answer within 5 s"
+            assert clock.now() - before == timedelta(seconds=5)
+
+    run_driven(story())
+
+
 def test_nodes_are_seen_as_they_come() -> None:
     async def story() -> None:
         async with linked(A) as (link, servers, clock):

@@ -44,6 +44,7 @@ from windrow.clusters.api.updates.turn import (
     render_machine_update,
     update_id,
 )
+from windrow.clusters.execute.update_actions import inherits_charts
 from windrow.clusters.plan.actions import (
     ApplyUpdate,
     BeginUpdate,
@@ -429,16 +430,34 @@ def test_a_server_is_done_when_its_member_votes_and_its_static_pods_are_known(
     assert waits_for in plan.waits_by_machine["s1"].what
 
 
-@pytest.mark.parametrize(("outdated", "ends"), [((), True), (("kube-apiserver-s1",), False)])
-def test_a_server_is_done_when_its_static_pods_are_of_the_release(
-    outdated: tuple[str, ...], ends: bool
+@pytest.mark.parametrize(
+    ("outdated", "problem", "waits_for"),
+    [
+        ((), "", ""),
+        (("kube-apiserver-s1",), None, "static pod kube-apiserver-s1 to run v1.36.1+rke2r1"),
+        ((), None, "the API server of Node s1 to be asked whether it is ready"),
+        (
+            (),
+            "https://10.0.0.1:6443: 500",
+            "the API server of Node s1 to be ready (https://10.0.0.1:6443: 500)",
+        ),
+    ],
+)
+def test_a_server_is_done_when_its_static_pods_are_of_the_release_and_its_own_api_is_ready(
+    outdated: tuple[str, ...], problem: str | None, waits_for: str
 ) -> None:
     s1, s2, s3 = some("s", 3, SERVERS)
     machine = replace(shown(applying(s1, DONE), kubelet_version=NEW), outdated_static_pods=outdated)
 
-    plan = plan_of(upgraded(SERVERS), [machine, s2, s3])
+    plan = plan_of(upgraded(SERVERS), [replace(machine, api_problem=problem), s2, s3])
 
-    assert bool(of_kind(plan, FinishUpdate)) is ends
+    assert bool(of_kind(plan, FinishUpdate)) is not bool(waits_for)
+    if waits_for:
+        wait = plan.waits_by_machine["s1"]
+        assert (wait.what.replace(NEW, "v1.36.1+rke2r1"), wait.until) == (
+            waits_for,
+            NOON + timedelta(seconds=5),
+        )
 
 
 # -- failures ----------------------------------------------------------------------------------------------------
@@ -1193,3 +1212,17 @@ def test_the_snapshot_before_an_upgrade_is_read_as_it_was_recorded() -> None:
     assert read_upgrade_snapshot({"upgradeSnapshot": raw}) == UpgradeSnapshot(NEW, 2, "upgrade-1", "m", NOON)
     for other in (None, [], {}, dict.fromkeys(raw)):
         assert read_upgrade_snapshot({"upgradeSnapshot": other}) == UpgradeSnapshot("", 0, "", "", None)
+
+
+def test_one_api_server_inherits_the_charts_where_no_one_is_left_that_was_given_them() -> None:
+    s1, s2, s3 = (
+        record_of(one, created=NOON + minutes(place)) for place, one in enumerate(some("s", 3, SERVERS))
+    )
+    (w1,) = some("w", 1, WORKERS)
+    state = look(upgraded(SERVERS, WORKERS), [s3, s2, s1, w1])
+    assert [one.name for one in state.machines if inherits_charts(one, state)] == ["s1"]
+
+    lost = look(upgraded(SERVERS, WORKERS), [s3, record_of(s1, conditions=()), s2])
+    assert [one.name for one in lost.machines if inherits_charts(one, lost)] == ["s2"], "it never joined"
+    first = look(upgraded(SERVERS, WORKERS), [record_of(s3, is_init_server=True), s2, s1])
+    assert not [one.name for one in first.machines if inherits_charts(one, first)]

@@ -20,7 +20,7 @@ from shlex import quote
 from typing import Any
 
 from windrow.bootstrap.cloud_config import File
-from windrow.bootstrap.install.unit import SERVICE, STATE, Installer
+from windrow.bootstrap.install.unit import SERVICE, SITE_ENVIRONMENT, STATE, Installer
 from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import JOB, SECRET
@@ -42,6 +42,11 @@ INSTALL_TIMEOUT_S, START_TIMEOUT_S = 900, 600
 # Failures of the install unit, which tries again by itself, after which the script gives up.
 INSTALL_ATTEMPTS = 3
 LOG_LINES = 10
+# What a release and its images take beside those that run, and how long its first image may take to be pulled: one that only
+# takes longer is pulled when the service starts.
+LEAST_FREE_KIB = {"rke2": 3 << 20, "k3s": 1 << 20}
+_RUNTIMES = {"rke2": "rancher/rke2-runtime"}
+PULL_TIMEOUT_S = 240
 # From its creation, also where its pod never runs: longer than both waits together, no longer than its turn waits for it.
 LIFETIME_S = 1800
 KEPT_S = 3600  # of a Job that ended
@@ -67,6 +72,7 @@ class UpdateJob:
     new_keys: bool = False
     services: tuple[str, ...] = ()
     data_directory: str = ""
+    registry: str = ""  # system-default-registry
     image: str = SANDBOX_IMAGE
 
 
@@ -153,6 +159,43 @@ def _encode(text: str) -> str:
 def _key(number: int) -> str:
     return f"file-{number:03}"
 
+
+# Before any file is written: whether the node can take another release. What only the node knows is asked there: its disk, its
+# registries, mirrors and proxy, and the archives that are imported before anything is pulled.
+_PREFLIGHT = """\
+installed=none
+if [ -f {state} ]; then
+  installed=$(cat {state})
+fi
+if [ "$installed" != {version} ]; then
+  free=$(df -k --output=avail {data} 2>/dev/null | tail -n 1 || true)
+  if [ "${{free:-{least}}}" -lt {least} ] 2>/dev/null; then
+    echo {data}" has $free KiB free, and "{version}" needs {least}; nothing was changed: free some, or enlarge the disk" >&2
+    exit 1
+  fi
+{images}fi
+"""
+
+_RUNTIME_IMAGE = """\
+  archives=none
+  for file in {directory}/*.tar*; do
+    if [ -f "$file" ]; then
+      archives=there
+    fi
+  done
+  if grep -qs {artifacts} {site}; then
+    archives=there
+  fi
+  if [ -x {crictl} ] && [ "$archives" = none ]; then
+    pulled=0
+    timeout {timeout} {crictl} --config {config} pull {image} > {log} 2>&1 || pulled=$?
+    if [ "$pulled" -ne 0 ] && [ "$pulled" -ne 124 ]; then
+      tail -n 2 {log} >&2
+      echo {image}" cannot be pulled here; nothing was changed: give the site's registries the images, or put their archive into "{directory} >&2
+      exit 1
+    fi
+  fi
+"""
 
 # One command a line, without functions: as the other scripts, so that what runs it may be simple.
 _PUT = """\
@@ -258,6 +301,8 @@ def render_script(job: UpdateJob) -> str:
         "lines": LOG_LINES,
     }
     parts = ["#!/bin/sh\nset -eu\nmkdir -p /var/lib/windrow\n"]
+    if job.restarts and not job.order:
+        parts.append(_render_preflight(job, names))
     parts += [_put(number, file, job) for number, file in enumerate(job.files)]
     if job.order:
         order = {"order": quote(job.order), "followed": quote(FOLLOWED), "name": installer.layout.name}
@@ -269,6 +314,26 @@ def render_script(job: UpdateJob) -> str:
         parts.append(_RESTART.format(**names, timeout=START_TIMEOUT_S))
     parts.append(f"rm -rf {WORKSPACE}\n")
     return "".join(parts)
+
+
+def _render_preflight(job: UpdateJob, names: Mapping[str, object]) -> str:
+    layout = job.installer.layout
+    data = job.data_directory or f"/var/lib/rancher/{layout.name}"
+    least = LEAST_FREE_KIB.get(layout.name, 0)
+    images = ""
+    if layout.name in _RUNTIMES:  # the release itself is an image, which its other images are beside
+        prefix = f"{job.registry}/" if job.registry else ""
+        images = _RUNTIME_IMAGE.format(
+            directory=quote(f"{data}/agent/images"),
+            artifacts=quote(f"^INSTALL_{layout.name.upper()}_ARTIFACT_PATH=."),
+            site=SITE_ENVIRONMENT,
+            crictl=quote(f"{data}/bin/crictl"),
+            config=quote(f"{data}/agent/etc/crictl.yaml"),
+            image=quote(f"{prefix}{_RUNTIMES[layout.name]}:{job.version.replace('+', '-')}"),
+            log=f"{WORKSPACE}/pull.log",
+            timeout=PULL_TIMEOUT_S,
+        )
+    return _PREFLIGHT.format(**names, data=quote(data), least=least, images=images)
 
 
 def _render_flags(job: UpdateJob) -> str:

@@ -212,13 +212,13 @@ def _list_files(spec: BootstrapSpec) -> Iterator[File]:
 
 def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[File]:
     """What the server applies to the cluster by itself. The charts are brought once, by one server: a server of a later
-    Windrow, which pins other versions, would change them unasked."""
+    Windrow, which pins other versions, would change them unasked. Where that one is gone another inherits them."""
     directory = LAYOUT.manifests_directory(spec)
     chosen = find_cloud_provider(user, spec.on_harvester)
     own = _list_own_charts(spec, chosen)
     others = {name: values for name, values in spec.chart_values.items() if name not in own}
     yield from list_user_manifests(spec, LAYOUT, others)
-    if own and spec.brings_objects:
+    if own and spec.brings_charts:
         values = _chart_values(spec, user)
         charts = [helm_chart(name, values.get(name) or {}) for name in own]
         yield File(f"{directory}/harvester-charts.yaml", yaml.dump_all(charts))

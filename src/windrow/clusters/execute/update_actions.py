@@ -155,6 +155,7 @@ class UpdateActions:
             new_keys=order is not None and order.makes_keys,
             services=order.list_services(found, distribution.LAYOUT.name) if order is not None else (),
             data_directory=spec.data_directory,
+            registry=registry,
             image=choose_image(node, registry, state.cluster.update_image),
         )
 
@@ -174,6 +175,7 @@ class UpdateActions:
         )
         # A server without etcd asks its join server at every start.
         other = find_other_join_server(found, state) if has_lost_join_server(found, state) else ""
+        spec = replace(spec, inherits_charts=inherits_charts(found, state))
         return replace(spec, join_server=other) if other else spec
 
     # -- the VM ----------------------------------------------------------------------------------------------------
@@ -343,6 +345,15 @@ def _is_of(taint: Raw, texts: Sequence[str]) -> bool:
         (one["key"], one["effect"]) == (taint.get("key"), taint.get("effect"))
         for one in map(_read_taint, texts)
     )
+
+
+def inherits_charts(found: MachineState, state: ClusterState) -> bool:
+    """Whether no API server is left that was given the cluster's objects, and this one is the oldest."""
+    servers = [one for one in state.active if one.record.is_control_plane and one.record.was_ready]
+    if any(one.record.is_init_server or not one.is_etcd for one in servers):
+        return False
+    oldest = min(servers, key=lambda one: (one.record.created, one.name), default=None)
+    return oldest is not None and oldest.name == found.name
 
 
 def _list_changeable(files: list[File], spec: BootstrapSpec) -> list[File]:

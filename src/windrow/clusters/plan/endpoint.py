@@ -102,6 +102,12 @@ def _staying_members(state: ClusterState) -> list[MachineState]:
     return [m for m in members if m.node is not None and not m.node.etcd_removal_requested]
 
 
+def find_api_url(machine: MachineState) -> str:
+    """The URL of the API server on the machine itself, "" while it has no address."""
+    distribution = _distribution_of(machine)
+    return distribution.LAYOUT.api_url(machine.address) if distribution and machine.address else ""
+
+
 def list_api_servers(state: ClusterState) -> tuple[str, ...]:
     """Where the guest API may be reached, the likeliest place first."""
     servers = [m for m in state.servers if m.record.is_control_plane and m.address]

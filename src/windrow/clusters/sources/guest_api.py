@@ -83,6 +83,10 @@ class FailoverTransport:
             self._transports[url] = (now, transport)
         return transport
 
+    async def send_to(self, url: str, request: Request) -> Reply:
+        """Ask that one server, which says nothing of the others."""
+        return await self._transport_for(url).send(request)
+
     async def send(self, request: Request) -> Reply:
         problem: KubeError = Unreachable("no server has an address yet")
         for url in self._ordered_urls():
@@ -204,6 +208,21 @@ class GuestConnection:
 
     def _client_config(self, url: str) -> ClientConfig:
         return issue_client_config(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
+
+    async def probe_server(self, url: str) -> str:
+        """Why the API server at that URL is not ready, "" where it is, or where this connection does not use it. No other
+        server answers in its place."""
+        if url not in self._transport.urls:
+            return ""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                reply = await self._transport.send_to(url, Request("GET", "/readyz"))
+        except KubeError as error:
+            return str(error)
+        except TimeoutError:
+            return f"{url} did not answer within {PROBE_TIMEOUT_S:.0f} s"
+        refusal = error_for(reply)
+        return "" if refusal is None else f"{url}: {refusal}"
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
         """The addresses have changed: probe at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from windrow.clusters.plan.endpoint import find_api_url
 from windrow.clusters.plan.updates.drain import must_drain
 from windrow.clusters.sources.guest_api import GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
@@ -51,4 +52,6 @@ async def _with_update(
         pods = await connection.client.list(POD, "kube-system", fields=f"spec.nodeName={machine.node_name}")
     except KubeError:
         return machine
-    return replace(machine, outdated_static_pods=list_outdated_static_pods(pods, update.version))
+    outdated = list_outdated_static_pods(pods, update.version)
+    problem = None if outdated else await connection.probe_server(find_api_url(machine))
+    return replace(machine, outdated_static_pods=outdated, api_problem=problem)

@@ -35,6 +35,10 @@ def why_not_applied(machine: MachineState, update: MachineUpdate, state: Cluster
             return f"the static pods of Node {node.name} to be listed"
         if machine.outdated_static_pods:
             return f"static pod {machine.outdated_static_pods[0]} to run {update.version}"
+        if machine.api_problem is None:
+            return f"the API server of Node {node.name} to be asked whether it is ready"
+        if machine.api_problem:
+            return f"the API server of Node {node.name} to be ready ({first_clause(machine.api_problem)})"
     return ""
 
 

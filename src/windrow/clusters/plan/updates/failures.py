@@ -49,10 +49,10 @@ def next_look(machine: MachineState, update: MachineUpdate, state: ClusterState)
     deadlines = [limit for limit, *_ in _deadlines(machine, update, state)]
     later = [one for one in deadlines if one > state.now]
     until = min(later, default=state.now + RECHECK)
-    if machine.outdated_static_pods or machine.outdated_static_pods is None:
+    if machine.outdated_static_pods != () or machine.api_problem != "":
         job = machine.update_job
         if job is not None and job.state == "succeeded":
-            return min(until, state.now + RECHECK)  # pods are not watched
+            return min(until, state.now + RECHECK)  # neither pods nor its API server are watched
     return until
 
 

@@ -107,6 +107,20 @@ async def _cat(call: Invocation) -> int:
     return code
 
 
+@_command("tail")
+async def _tail(call: Invocation) -> int:
+    """The last lines of each file; what else it can is not simulated."""
+    options, operands = parse_options(call.argv[1:], ("n", "lines"))
+    count = options.get("n") or options.get("lines") or "10"
+    contents, code = _read_inputs(call, operands)
+    for _, content in contents:
+        lines = content.splitlines(keepends=True)
+        call.write(
+            b"".join(lines[len(lines) - min(int(count), len(lines)) :] if count.isdecimal() else lines)
+        )
+    return code
+
+
 @_command("tee")
 async def _tee(call: Invocation) -> int:
     options, operands = parse_options(call.argv[1:])
@@ -561,3 +575,19 @@ def _seconds(text: str) -> float | None:
     """A duration as `sleep` and `timeout` take it."""
     found = re.fullmatch(r"(\d*\.?\d+)([smhd]?)", text)
     return float(found[1]) * {"m": 60, "h": 3600, "d": 86400}.get(found[2], 1) if found else None
+
+
+# What `df` says is left where nothing is said of it: of the 40 GiB that a Node has.
+FREE_KIB = 30 << 20
+
+
+@_command("df")
+async def _df(call: Invocation) -> int:
+    """`df -k --output=avail PATH`: what is left on the root disk, by its state "free KiB"."""
+    options, _ = parse_options(call.argv[1:])
+    if options.get("output") != "avail":
+        call.guest.console(f"not simulated: {' '.join(call.argv)}")
+        return 0
+    call.print("   Avail")
+    call.print(str(call.guest.hardware.root.state.get("free KiB", FREE_KIB)))
+    return 0
