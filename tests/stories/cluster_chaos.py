@@ -392,7 +392,7 @@ async def _inventory_of(life: Life) -> list[str]:
     return find_held_addresses(now) + find_lost_property(life.volumes, now, life.volumes)
 
 
-async def _follow(sim: Simulation, history: History, instants: Instants, kind: ApiResource) -> None:
+async def follow(sim: Simulation, history: History, instants: Instants, kind: ApiResource) -> None:
     """Feed `history` and `instants` with each change of a kind, on Harvester or at the manager."""
     api = sim.api if kind in (MACHINE, IP_ADDRESS) else sim.harvester.api
     informer = make_watcher(api.local(), kind, dict, sim.clock)
@@ -447,7 +447,7 @@ async def _live(seed: int) -> Outcome:
         lives = Lives(sim, [storm] * 1000, rng.uniform(0, MOST_DOWN_S))
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_follow(sim, history, instants, kind))
+                group.create_task(follow(sim, history, instants, kind))
                 for kind in (kinds.VM, kinds.VMI, kinds.LOAD_BALANCER, PVC, MACHINE, IP_ADDRESS)
             ]
             tasks.append(group.create_task(lives.run()))

@@ -151,6 +151,24 @@ def find_differences(
     return faults
 
 
+def find_excess(
+    plans: Sequence[ClusterPlan], before: Inventory, done: Mapping[str, Done], excused: Iterable[str] = ()
+) -> list[str]:
+    """What was done that none of these plans showed, or more often than all of them together. Machines of a pool that becomes
+    smaller may go."""
+    faults = []
+    shrinking = {one.pool for plan in plans for one in plan.pools if one.count < 0}
+    for name, was in done.items():
+        is_server = name in before.servers
+        predicted = sum((predict(plan, name, is_server=is_server) for plan in plans), Counter[Change]())
+        excess = was.times - predicted
+        if before.pools[name] in shrinking:
+            del excess["replace"]
+        if excess and name not in excused:
+            faults.append(f"{was} was done to {name}, of which the plans showed {dict(predicted)}")
+    return faults
+
+
 def find_disorder(
     plan: ClusterPlan, done: Mapping[str, Done], most_at_once: int = 1, excused: Iterable[str] = ()
 ) -> list[str]:
@@ -203,7 +221,7 @@ async def until_rest(
             since = sim.clock.now()
             if since > end:
                 raise NoRest(why)
-        await sim.advance(seconds=2)
+        await sim.advance(seconds=5)
 
 
 async def _find_unrest(sim: Simulation, stage: DemoCluster, is_held: bool) -> str:
@@ -220,7 +238,7 @@ async def _find_unrest(sim: Simulation, stage: DemoCluster, is_held: bool) -> st
         plan = await plan_existing(cluster, sim.management_client, sim.clock.now())
     except KubeError as error:
         return str(error)
-    if plan.pools:
+    if plan.pools and not is_held:
         return f"pools {plan.pools}"
     pending = plan.pending
     waiting = [(one.machine, one.change) for one in pending.machines if one.order or one.change == "live"]
