@@ -320,10 +320,10 @@ def set_affinity(life: Life, documents: list[Raw]) -> str:
     config, value = life.pick(documents[:-1]), str(life.rng.below(9))
     term = {
         "weight": 1,
-        "preference": {"matchExpressions": [{"key": "rack", "operator": "In", "values": [value]}]},
+        "preference": {"matchExpressions": [{"key": "room", "operator": "In", "values": [value]}]},
     }
     config["vmAffinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return f"{name_of(config)} vmAffinity: rack {value}"
+    return f"{name_of(config)} vmAffinity: room {value}"
 
 
 def _disk(config: Raw) -> tuple[str, int]:
