@@ -657,11 +657,19 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
     if len(plans) == 1 and _spec(life.documents).get("paused"):
         plans = [replace(plans[0], pending=replace(plans[0].pending, machines=()), orders=())]
     elif len(plans) == 1:
-        faults += _find_birds(life, plans[0], before, done)
+        faults += _find_beyond_canary(life, plans[0], before, done)
     return faults + find_excess(plans, before, done, life.struck)
 
 
-def _find_birds(life: Life, plan: ClusterPlan, before: Inventory, done: Mapping[str, Done]) -> list[str]:
+def _has_restarted(life: Life, name: str) -> bool:
+    """Whether its service has started anew: then its Node has the labels of its file again, which are those of the last time that
+    the file was written."""
+    return sum(one.machine == name and not one.is_boot for one in life.consoles.strikes) > 1
+
+
+def _find_beyond_canary(
+    life: Life, plan: ClusterPlan, before: Inventory, done: Mapping[str, Done]
+) -> list[str]:
     """A canary is one machine of the pools that still have outdated ones: a pool that is done counts no more."""
     turns = {one.machine for one in plan.pending.turns}
     changed = [name for name in turns if done[name].times and name not in life.struck]
@@ -711,7 +719,7 @@ async def find_not_running(life: Life) -> list[str]:
             "memory": f"{config['memorySize']}Gi",
             "EFI": config.get("enableEfi", False),
             "disk": f"{_disk(config)[1]}Gi",
-            "labels": pools[pool].get("labels", {}),
+            "labels": labels if _has_restarted(life, name) else pools[pool].get("labels", {}),
             "taints": [one["value"] for one in pools[pool].get("taints", ())],
             "kubelet-arg": [],
         }
