@@ -21,9 +21,9 @@ from windrow.demo.waiting import Objects, WaitTimedOut, wait_for
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.emulator.storage.object_store import ObjectStore
-from windrow.harvester.resources import LOAD_BALANCER, VM
+from windrow.harvester.resources import LOAD_BALANCER, VM, VMI
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object
-from windrow.kubernetes.resources import SECRET, SERVICE
+from windrow.kubernetes.resources import NODE, SECRET, SERVICE
 
 from .cluster_invariants import Founded, count_events, find_faults, find_remains
 from .crashes import Fate, Lives, Write, describe_writes
@@ -270,7 +270,37 @@ def edit(**options: str) -> Phase:
     return phase
 
 
+async def maintain(stage: DemoCluster) -> None:
+    """The host of a worker whose VM cannot be migrated is in maintenance mode for a while."""
+    machine = next(raw for raw in await stage.list_machines() if "worker" in raw["spec"]["roles"])
+    vmi = await stage.harvester.get(
+        VMI.ref(name_of(machine), nested(machine, "spec", "options", "vmNamespace"))
+    )
+    stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
+    kept = [one for one in vmi["status"]["conditions"] if one["type"] != stuck["type"]]
+    ref = VMI.ref(name_of(vmi), namespace_of(vmi))
+    await stage.harvester.patch(ref, {"status": {"conditions": [*kept, stuck]}})
+    host = NODE.ref(nested(vmi, "status", "nodeName"))
+    running = {"metadata": {"annotations": {"harvesterhci.io/maintain-status": "running"}}}
+    await stage.harvester.patch(host, {**running, "spec": {"unschedulable": True}})
+    await stage.clock.sleep_until(stage.clock.now() + timedelta(seconds=10))
+    vm = VM.ref(name_of(vmi), namespace_of(vmi))
+    await stage.harvester.patch(vm, {"spec": {"runStrategy": "Halted"}})
+    await stage.clock.sleep_until(stage.clock.now() + timedelta(minutes=2))
+    over = {"metadata": {"annotations": {"harvesterhci.io/maintain-status": None}}}
+    await stage.harvester.patch(host, {**over, "spec": {"unschedulable": None}})
+    end = stage.clock.now() + stage.timeout
+    while True:
+        left = [raw for raw in await stage.list_machines() if nested(raw, "status", "hostMaintenance")]
+        if not left and not any(nested(raw, "spec", "unschedulable") for raw in await stage.list_nodes()):
+            break
+        assert stage.clock.now() < end, left
+        await stage.clock.sleep_until(stage.clock.now() + timedelta(seconds=1))
+    await stage.wait_for_settled()
+
+
 PHASES: dict[str, Phase] = {
+    "maintain a host": maintain,
     "restart VMs": edit(memorySize="8"),
     "roll": edit(enableEfi="true"),
     "bootstrap": bootstrap,

@@ -20,6 +20,7 @@ from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnectio
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.updates.recorded_stamps import (
     read_operations,
+    read_status_with_maintenance,
     read_status_with_turn,
     read_status_with_upgrade,
 )
@@ -210,6 +211,7 @@ class ReconcileContext:
         if unwritten:
             machine = with_status(machine, {**machine.status, **unwritten})
         uid, read = machine.uid, self.stamps.read
+        status = read_status_with_turn(uid, machine.status, self.stamps)
         return replace(
             machine,
             created=read(uid, "created", machine.created) or machine.created,
@@ -217,7 +219,7 @@ class ReconcileContext:
             last_restart=read(uid, "lastRestartTime", machine.last_restart),
             provisioned=read(uid, "provisioned", machine.provisioned),
             conditions=tuple(self._read_condition(uid, raw) for raw in machine.conditions),
-            status=read_status_with_turn(uid, machine.status, self.stamps),
+            status=read_status_with_maintenance(uid, status, self.stamps),
         )
 
     def _read_condition(self, uid: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -68,6 +68,9 @@ class Delays:
         20.0, "4 GiB over 10 Gbit/s with dirty pages, plus the target pod; our estimate"
     )
 
+    host_pre_drain: float = _delay(
+        15.0, "from Pre-draining until VMs of the host are moved: a Job on it starts for that; our estimate"
+    )
     host_upgrade: float = _delay(
         300.0, "an empty host gets Harvester's next release and restarts: minutes; our estimate"
     )

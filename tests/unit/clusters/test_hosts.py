@@ -126,7 +126,7 @@ def test_a_vm_that_is_shut_down_has_its_node_cordoned_after_that_is_recorded_and
 
     known = on(stuck(), shutdown=STUCK, cordoned=True)
     (cordon,) = plan_with(known).actions
-    assert cordon == CordonNode(f"{SENTENCE}, and it cannot be migrated", "w1", "w1")
+    assert cordon == CordonNode(f"{SENTENCE}, and VirtualMachine default/w1 is shut down with it", "w1", "w1")
 
     assert known.node is not None
     cordoned = replace(known, node=replace(known.node, unschedulable=True))

@@ -12,6 +12,11 @@ from tests.support.clock import LoopClock, run_driven
 from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_machine, a_pool, look
 
 from windrow.clusters.api.operations.recorded import RecordedRotation, read_recorded_operations
+from windrow.clusters.api.updates.maintenance import (
+    RecordedMaintenance,
+    read_maintenance,
+    render_maintenance,
+)
 from windrow.clusters.plan.operations import rotation
 from windrow.clusters.plan.operations.actions import FailKeyRotation, RotateKeys
 from windrow.clusters.state import ClusterState
@@ -20,6 +25,7 @@ from windrow.clusters.updates.recorded_stamps import (
     SOON,
     read_due,
     read_operations,
+    read_status_with_maintenance,
     read_status_with_turn,
     read_status_with_upgrade,
 )
@@ -47,6 +53,38 @@ def test_a_turn_is_at_its_step_as_long_as_this_process_knows() -> None:
 
     assert timedelta(seconds=59) <= waited <= timedelta(seconds=61)
     assert written > 2 * HOUR
+
+
+def test_repair_is_held_as_long_as_the_maintenance_lasts_by_a_clock_that_is_not_set() -> None:
+    async def story() -> tuple[timedelta, timedelta]:
+        clock = LoopClock()
+        stamps = ObservedStamps(clock)
+        written = RecordedMaintenance("host-1", "upgrade", clock.now() - HOUR, ended=clock.now())
+        status = {"phase": "Ready", "hostMaintenance": render_maintenance(written)}
+        assert read_status_with_maintenance("uid", status, stamps) is status
+        await asyncio.sleep(60)
+        clock.set_wall(2 * HOUR)
+        later = read_status_with_maintenance("uid", status, stamps)
+        found = read_maintenance(later)
+        assert later["phase"] == "Ready"
+        assert found is not None
+        assert found.since is not None
+        assert found.ended is not None
+        assert replace(found, since=None, ended=None) == replace(written, since=None, ended=None)
+        return clock.now() - found.since, clock.now() - found.ended
+
+    held, back = run_driven(story())
+
+    assert abs(held - HOUR - 60 * SECOND) <= SECOND
+    assert abs(back - 60 * SECOND) <= SECOND
+
+
+def test_a_status_without_maintenance_is_left_as_it_is() -> None:
+    async def story() -> None:
+        for status in ({}, {"hostMaintenance": None}):
+            assert read_status_with_maintenance("uid", status, ObservedStamps(LoopClock())) is status
+
+    run_driven(story())
 
 
 @pytest.mark.parametrize("status", [{}, {"update": None}, {"update": {"id": "x"}}, {"update": "x"}])

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.clusters.api.operations.recorded import RecordedOperations
+from windrow.clusters.api.updates.maintenance import HOST_MAINTENANCE, read_maintenance, render_maintenance
 from windrow.core.clock import format_time
 from windrow.core.stamps import ObservedStamps
 from windrow.kubernetes.objects import time_of
@@ -27,6 +28,20 @@ def read_status_with_turn(uid: str, status: Mapping[str, Any], stamps: ObservedS
         return status
     since = stamps.read_observed(uid, "update", written)
     return status if since == written else {**status, "update": {**update, "stepSince": format_time(since)}}
+
+
+def read_status_with_maintenance(
+    uid: str, status: Mapping[str, Any], stamps: ObservedStamps
+) -> Mapping[str, Any]:
+    """A Machine's status, with since when its host is in maintenance, and since when it is back."""
+    found = read_maintenance(status)
+    if found is None:
+        return status
+    since = stamps.read(uid, "hostMaintenance", found.since)
+    ended = stamps.read(uid, "hostMaintenance ended", found.ended)
+    if (since, ended) == (found.since, found.ended):
+        return status
+    return {**status, HOST_MAINTENANCE: render_maintenance(replace(found, since=since, ended=ended))}
 
 
 def read_status_with_upgrade(status: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:

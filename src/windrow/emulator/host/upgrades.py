@@ -66,7 +66,9 @@ class UpgradeController:
     ) -> None:
         self._client, self._listers, self._clock, self._delays = client, listers, clock, delays
         self._log = log
-        self._due: dict[tuple[Key, str], timedelta] = {}  # when a host that is upgraded will be back
+        # When the VMs of a host are moved, and when one that is upgraded will be back.
+        self._drain_due: dict[tuple[Key, str], timedelta] = {}
+        self._due: dict[tuple[Key, str], timedelta] = {}
 
     async def reconcile(self, key: Key) -> timedelta | None:
         ref = kinds.UPGRADE.ref(key[1], key[0])
@@ -85,6 +87,9 @@ class UpgradeController:
                 await self._cordon(host, cordoned=True)
                 await self._set_state(raw, host, PRE_DRAINING)
             case "Pre-draining":
+                due = self._drain_due.setdefault((key, host), self._clock.after(self._delays.host_pre_drain))
+                if self._clock.monotonic() < due:
+                    return due
                 return await self._evacuate(raw, host, hosts)
             case _:
                 due = self._due.setdefault((key, host), self._clock.after(self._delays.host_upgrade))

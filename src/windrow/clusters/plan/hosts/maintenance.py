@@ -72,7 +72,9 @@ def _prepare(machine: MachineState, live: HostMaintenance, state: ClusterState, 
     if node is None or not (wanted.shutdown and _may_drain(machine, state)):
         return
     if wanted.cordoned and not node.unschedulable:
-        partial.actions.append(CordonNode(f"{wanted}, and {wanted.shutdown}", machine.name, node.name))
+        partial.actions.append(
+            CordonNode(f"{wanted}, and {machine.vm_ref} is shut down with it", machine.name, node.name)
+        )
         return
     if not machine.pods:
         return
