@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from tests.stories.cluster_rig import ALL, SERVERS, Transcript, a_cluster, a_pool, machines_of, post, stock
-from tests.stories.test_cluster_life import Story, a_story
+from tests.stories.test_cluster_life import Story, a_story, voters
 from tests.stories.test_outages import LinkedTransport, ServerLink
 from tests.stories.test_updates import BUDGET, check_story
 from tests.support.clock import run_driven
@@ -46,7 +46,8 @@ async def upgrade_harvester(story: Story, version: str = NEXT_HARVESTER) -> None
     await story.sim.harvester_client.create(UPGRADE, raw)
 
 
-async def until_upgraded(story: Story, within: timedelta = timedelta(hours=2)) -> None:
+async def until_upgraded(story: Story, within: timedelta = timedelta(hours=2), servers: int = 0) -> None:
+    """Return once the upgrade is over. Of so many etcd members a majority votes at every instant, and the guest answers."""
     end, ref = story.sim.clock.now() + within, UPGRADE.ref("hvst-upgrade", UPGRADE_NAMESPACE)
     told: dict[str, str] = {}
     while True:
@@ -55,6 +56,8 @@ async def until_upgraded(story: Story, within: timedelta = timedelta(hours=2)) -
             if told.get(host) != one["state"]:
                 told[host] = one["state"]
                 story.transcript.say(f"{host} is {one['state']}")
+        if servers:
+            assert 2 * len(await voters(story)) > servers
         if is_true(nested(raw, "status", "conditions"), "Completed"):
             return
         assert story.sim.clock.now() < end, raw["status"]
@@ -91,7 +94,7 @@ def test_harvester_is_upgraded_under_three_servers_and_two_workers() -> None:
             it.transcript.say(f"the VM of {worker} cannot be migrated")
             await pin(it, worker)
             await upgrade_harvester(it)
-            await until_upgraded(it)
+            await until_upgraded(it, servers=3)
             it.transcript.say("the upgrade is over")
             await at_rest(it)
             assert await vms(it) == before

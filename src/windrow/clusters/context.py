@@ -17,7 +17,7 @@ from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.api.secrets import SecretData, require_consent
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.state import ClusterState, MachineState, Node
 from windrow.clusters.updates.recorded_stamps import (
     read_operations,
     read_status_with_maintenance,
@@ -283,6 +283,20 @@ def get_connection(guests: GuestClusterCache, state: ClusterState) -> GuestConne
     if connection is None:
         raise StalePlan
     return connection
+
+
+async def patch_observed_node(
+    guests: GuestClusterCache, state: ClusterState, observed: Node | None, name: str, change: dict[str, Any]
+) -> None:
+    """Where the Node still is as it was observed: what was held up on its way, and arrives when another manager is done with the Node,
+    would cordon it for good. Raises StalePlan."""
+    if observed is not None and observed.resource_version:
+        metadata = {**change.get("metadata", {}), "resourceVersion": observed.resource_version}
+        change = {**change, "metadata": metadata}
+    try:
+        await get_connection(guests, state).patch_node(name, change)
+    except Conflict as error:
+        raise StalePlan from error
 
 
 def cluster_ref(state: ClusterState) -> ObjectRef:

@@ -164,9 +164,7 @@ class ClusterController:
         self._objects = HarvesterObjects(
             self._harvesters, clock, rng, self._on_harvester_object, self._enqueue_users
         )
-        self._hosts = HarvesterHosts(
-            self._harvesters, clock, self._enqueue_users, self._prober.ask_versions_again
-        )
+        self._hosts = HarvesterHosts(self._harvesters, clock, self._on_hosts, self._prober.ask_versions_again)
         self._leases = ManagerLeases(self._harvesters, identity, clock, rng, self._enqueue_users)
         self._secret_users = SecretUsers()
         self._addresses = AddressBook(new_informer(IP_ADDRESS, read_ip_address))
@@ -387,6 +385,10 @@ class ClusterController:
                 self._enqueue_cluster(before.cluster_uid)
         if before is None and after is not None and after.machine_uid not in self._cluster_of:
             self._enqueue_cluster(after.cluster_uid)
+
+    def _on_hosts(self, credential: str) -> None:
+        for ref in self._secret_users.find(credential):
+            self._enqueue_change(ref)
 
     def _on_probe(self, credential: str) -> None:
         """The VMs that it shows may be those of another Harvester now, and what they have no more what others wait for."""

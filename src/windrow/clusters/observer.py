@@ -255,7 +255,7 @@ class Observer:
             reading,
             vm,
             maintenance=observed.maintenance.get(host_of(reading, vm)),
-            are_hosts_known=observed.is_current,
+            are_hosts_known=observed.is_current or bool(observed.hidden),
             deletion_requested=self._context.by_wall_clock(
                 self._context.process_state.deletion_requested.get(record.uid)
             ),

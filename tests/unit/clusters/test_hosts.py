@@ -343,6 +343,16 @@ def test_a_guest_that_does_not_answer_keeps_what_is_recorded() -> None:
     assert not of_kind(plan_with(on(W1, None, host="host-1"), guest=silent()), EndMaintenance)
 
 
+def test_a_record_whose_host_is_not_seen_any_more_ends_when_nothing_is_held_any_more() -> None:
+    """As where the credential has lost its rights: a Node does not stay cordoned for that."""
+    left = recorded(W1, cordoned=True, shutdown=STUCK)
+
+    assert plan_with(left, now=NOON + HOST_TIMEOUT - minutes(1)).actions == ()
+    (action,) = plan_with(left, now=NOON + HOST_TIMEOUT).actions
+    assert isinstance(action, EndMaintenance)
+    assert action.uncordons
+
+
 # -- turns ---------------------------------------------------------------------------------------------------------
 
 

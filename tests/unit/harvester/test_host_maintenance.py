@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,17 @@ def test_a_host_of_which_an_upgrade_says_nothing_or_failed_is_while_it_is_cordon
 ) -> None:
     assert found(a_host(cordoned=True), FREE, upgrade=an_upgrade(**states)) == BY_UPGRADE
     assert found(a_host(), FREE, upgrade=an_upgrade(**states)) == {}
+
+
+def test_an_upgrade_of_the_past_without_an_end_does_not_count_beside_the_latest() -> None:
+    old = replace(an_upgrade(version="v1.7.0"), name="a-old")
+    latest = replace(an_upgrade(a="Succeeded"), is_latest=True)
+
+    assert list(list_maintenance([a_host(cordoned=True), FREE], [old])) == ["a"]
+    assert list_maintenance([a_host(cordoned=True), FREE], [old, latest]) == {}
+    labels = {"harvesterhci.io/latestUpgrade": "true"}
+    assert read_upgrade({"metadata": {"name": "u", "labels": labels}}).is_latest
+    assert not read_upgrade({"metadata": {"name": "u"}}).is_latest
 
 
 def test_after_the_upgrade_a_cordon_alone_is_no_maintenance() -> None:

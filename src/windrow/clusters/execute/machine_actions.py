@@ -33,6 +33,7 @@ from windrow.clusters.context import (
     delete_if_exists,
     get_connection,
     get_machine,
+    patch_observed_node,
 )
 from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
@@ -207,7 +208,10 @@ class MachineActions:
             raise StalePlan from error
 
     async def cordon_node(self, action: do.CordonNode, state: ClusterState) -> None:
-        await get_connection(self._guests, state).patch_node(action.node, {"spec": {"unschedulable": True}})
+        found = get_machine(action.machine, state)
+        await patch_observed_node(
+            self._guests, state, found.node, action.node, {"spec": {"unschedulable": True}}
+        )
 
     async def evict_pods(self, action: do.EvictPods, state: ClusterState) -> None:
         client = get_connection(self._guests, state).client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from windrow.clusters.api.updates.maintenance import HOST_MAINTENANCE, render_maintenance
-from windrow.clusters.context import ReconcileContext, get_connection, get_machine
+from windrow.clusters.context import ReconcileContext, get_machine, patch_observed_node
 from windrow.clusters.plan.actions import (
     EndMaintenance,
     MaintenanceAction,
@@ -24,15 +24,16 @@ class MaintenanceActions:
 
     async def execute(self, action: MaintenanceAction, state: ClusterState) -> None:
         """Raises StalePlan where the Machine was changed since it was observed."""
-        record = get_machine(action.machine, state).record
+        found = get_machine(action.machine, state)
+        record = found.record
         match action:
             case RecordMaintenance(maintenance=maintenance) | RecordHostBack(maintenance=maintenance):
                 change = {HOST_MAINTENANCE: render_maintenance(maintenance)}
                 await self._context.patch_observed_machine(record, change)
             case EndMaintenance():
                 if action.uncordons:  # first: a restart in between repeats it
-                    connection = get_connection(self._guests, state)
-                    await connection.patch_node(action.node, {"spec": {"unschedulable": None}})
+                    change = {"spec": {"unschedulable": None}}
+                    await patch_observed_node(self._guests, state, found.node, action.node, change)
                 await self._context.patch_observed_machine(record, {HOST_MAINTENANCE: None})
             case _:
                 assert_never(action)

@@ -28,6 +28,7 @@ from windrow.clusters.context import (
     StalePlan,
     get_connection,
     get_machine,
+    patch_observed_node,
 )
 from windrow.clusters.execute.chart_actions import delete_stalled_pod, relax_rollout
 from windrow.clusters.plan import actions as do
@@ -84,18 +85,7 @@ class UpdateActions:
         await self._patch_node(action.machine, action.node, change, state)
 
     async def _patch_node(self, machine: str, node: str, change: dict[str, Any], state: ClusterState) -> None:
-        """Where the Node still is as it was observed: what was held up on its way, and arrives when the turn is over, would cordon it
-        for good. Raises StalePlan."""
-        observed = get_machine(machine, state).node
-        if observed is not None and observed.resource_version:
-            change = {
-                **change,
-                "metadata": {**change.get("metadata", {}), "resourceVersion": observed.resource_version},
-            }
-        try:
-            await get_connection(self._guests, state).patch_node(node, change)
-        except Conflict as error:
-            raise StalePlan from error
+        await patch_observed_node(self._guests, state, get_machine(machine, state).node, node, change)
 
     def _update_of(self, name: str, state: ClusterState) -> MachineUpdate:
         """Raises StalePlan."""

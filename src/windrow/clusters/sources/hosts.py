@@ -48,6 +48,7 @@ log = with_values(logging.getLogger(__name__))
 
 # After a credential that may not watch: its rights may have been widened.
 RETRY_INTERVAL = timedelta(minutes=5)
+MAX_REFUSAL = 200  # of what a server says of a refusal
 RIGHTS_HINT = "let its user get, list and watch nodes and upgrades.harvesterhci.io"
 
 Reading = HostState | HarvesterUpgrade | Release
@@ -171,7 +172,7 @@ class HarvesterHosts:
                 except NotFound:  # a release without it
                     self._on_refused(credential, kind, watched, "")
                 except Forbidden as error:
-                    self._on_refused(credential, kind, watched, error.message)
+                    self._on_refused(credential, kind, watched, error.message[:MAX_REFUSAL])
                 except (CredentialError, KubeError):
                     pass  # the credential's own probe says why
             await wait_first(self._clock, RETRY_INTERVAL, restart)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.kubernetes.conditions import find_condition, is_true
-from windrow.kubernetes.objects import annotations_of, is_deleting, name_of, nested, objects_at
+from windrow.kubernetes.objects import annotations_of, is_deleting, labels_of, name_of, nested, objects_at
 
 UPGRADE_NAMESPACE = "harvester-system"
 DRAIN_REQUESTED = "harvesterhci.io/drain-requested"
 MAINTAIN_STATUS = "harvesterhci.io/maintain-status"  # running, then completed
+LATEST_UPGRADE = "harvesterhci.io/latestUpgrade"  # a label of Upgrades
 DRAIN_TAINT = "kubevirt.io/drain"
 # A label of VMs, which their instances have, too: what maintenance mode does to them.
 MAINTAIN_STRATEGY = "harvesterhci.io/maintain-mode-strategy"
@@ -69,6 +70,7 @@ class HarvesterUpgrade:
     version: str
     is_over: bool
     states: tuple[tuple[str, str], ...] = ()
+    is_latest: bool = False  # by Harvester's label
 
     def find_state(self, host: str) -> str:
         """ "" where it says nothing of the host."""
@@ -88,6 +90,7 @@ def read_upgrade(raw: Mapping[str, Any]) -> HarvesterUpgrade:
         str(nested(raw, "spec", "version", default="") or "")[:MAX_WORD],
         is_deleting(raw) or (completed is not None and completed.status in ("True", "False")),
         tuple(listed[:MAX_HOSTS]),
+        labels_of(raw).get(LATEST_UPGRADE) == "true",
     )
 
 
@@ -113,7 +116,9 @@ def list_maintenance(
 ) -> dict[str, HostMaintenance]:
     """Those of the hosts that are in maintenance, by name."""
     known = {host.name: host for host in hosts}
-    running = sorted((one for one in upgrades if not one.is_over), key=lambda one: one.name)
+    shown = list(upgrades)
+    latest = [one for one in shown if one.is_latest] or shown  # one of the past may have never come to an end
+    running = sorted((one for one in latest if not one.is_over), key=lambda one: one.name)
     refuges = {name for name, host in known.items() if host.takes_vms}
     found = {}
     for name, host in known.items():

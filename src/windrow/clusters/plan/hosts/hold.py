@@ -47,6 +47,12 @@ def find_hold(
     return None if state.now >= until else Hold(host, until)
 
 
+def is_expired(machine: MachineState, state: ClusterState) -> bool:
+    """Whether what is recorded is older than anything is held for: of its host nothing may ever be known again."""
+    record = machine.record.maintenance
+    return record is not None and record.since is not None and state.now >= record.since + HOST_TIMEOUT
+
+
 def why_not_disrupted(machine: MachineState) -> str:
     """Why no turn of the machine begins, and it is not replaced for a change; "" where it may be."""
     record = machine.record.maintenance

@@ -30,7 +30,7 @@ from windrow.clusters.plan.actions import (
     RecordHostBack,
     RecordMaintenance,
 )
-from windrow.clusters.plan.hosts.hold import is_shutting_down
+from windrow.clusters.plan.hosts.hold import is_expired, is_shutting_down
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.harvester.hosts.maintenance import HostMaintenance, why_shut_down
 
@@ -47,7 +47,9 @@ def plan(state: ClusterState, *, disabled: frozenset[str] = frozenset()) -> Part
         if machine.maintenance is not None:
             if machine.name not in disabled and machine.presence == "present":
                 _prepare(machine, machine.maintenance, state, partial)
-        elif machine.record.maintenance is not None and machine.are_hosts_known:
+        elif machine.record.maintenance is not None and (
+            machine.are_hosts_known or is_expired(machine, state)
+        ):
             _release(machine, machine.record.maintenance, state, partial)
     return partial
 
