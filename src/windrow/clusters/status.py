@@ -51,7 +51,7 @@ from windrow.clusters.state import (
     Node,
     unreachable_reason,
 )
-from windrow.clusters.updates.host_conditions import hosts_condition, with_host_available
+from windrow.clusters.updates.host_conditions import HOSTS_AVAILABLE, hosts_condition, with_host_available
 from windrow.clusters.updates.status import (
     ROLLING_OUT,
     UPDATING,
@@ -283,6 +283,7 @@ _WARNING_CONDITIONS = (
     CERTIFICATES_VALID,
     "UpToDate",
     ROLLING_OUT,
+    HOSTS_AVAILABLE,
 )
 
 

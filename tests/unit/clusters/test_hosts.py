@@ -55,7 +55,7 @@ from windrow.clusters.plan.hosts.maintenance import list_drained
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.sources.hosts import host_of
 from windrow.clusters.state import MachineState, Pod
-from windrow.clusters.status import derive_machine
+from windrow.clusters.status import derive_cluster, derive_machine
 from windrow.clusters.updates.host_conditions import HOST_AVAILABLE, hosts_condition
 from windrow.harvester.hosts.maintenance import HostMaintenance
 from windrow.kubernetes.conditions import find_condition
@@ -414,6 +414,7 @@ def test_cluster_and_machine_say_which_host_and_for_how_long() -> None:
     assert (found.status, found.reason) == ("False", "HostInMaintenance")
     assert found.message == f"{SENTENCE}; repair of w1 is held for 120m at most"
     plan = plan_cluster(state)
+    assert found.message in derive_cluster(state, plan, None)["warnings"]
     conditions = derive_machine(state.machines[0], state, plan, {})["conditions"]
     said = find_condition(conditions, HOST_AVAILABLE)
     assert said is not None
