@@ -594,6 +594,19 @@ def test_what_was_relabelled_meanwhile_is_kept():
     assert left == 1
 
 
+def test_an_orphan_that_goes_between_look_and_delete_is_not_said_to_be_deleted():
+    async def story(stage):
+        async def happens(request):
+            if request.method == "DELETE":
+                (name,) = await stage.balancers()
+                await stage.at_host.delete(LOAD_BALANCER.ref(name, "default"))
+
+        lines = await ripe(stage, happens)
+        return lines, await stage.balancers(), stage.metrics.value("windrow_orphans_deleted_total")
+
+    assert run_story(story) == ([], [], 0)
+
+
 def test_what_was_made_anew_between_look_and_delete_stays():
     async def story(stage):
         async def happens(request):

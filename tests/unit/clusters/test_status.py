@@ -601,6 +601,30 @@ def test_a_pool_whose_machines_are_not_made_yet_is_waited_for(is_paused: bool, t
     assert find_wait(going, idle, {}) is None
 
 
+@pytest.mark.parametrize(
+    ("ends", "machines", "elected", "first"),
+    [
+        (False, [unready(W1)], True, "of the machine"),
+        (False, [], True, "of the cluster"),
+        (False, [unready(W1)], False, "of the cluster"),
+        (True, [unready(W1)], True, "of the cluster"),
+        (True, [leaving(unready(W1))], True, "of the machine"),
+    ],
+)
+def test_what_a_machine_waits_for_is_told_before_what_the_cluster_does_unless_that_ends(
+    ends: bool, machines: list[Any], elected: bool, first: str
+):
+    cluster = a_cluster(SERVERS, WORKERS, deletion_timestamp=NOON if ends else None)
+    recorded = replace(cluster.recorded, init_server_uid="uid-s1" if elected else "")
+    seen = look(replace(cluster, recorded=recorded), [*some("s", 3, SERVERS), *machines])
+    waits = (Wait("of the cluster", "it goes on"), Wait("of the machine", "it goes on", "w1"))
+
+    found = find_wait(seen, replace(plan_cluster(seen), actions=(), waits=waits), {})
+
+    assert found is not None
+    assert (found.what == "of the cluster") is (first == "of the cluster")
+
+
 def test_machines_with_a_void_token_are_named_until_they_are_replaced():
     def told(*earlier: str) -> Any:
         account = GuestServiceAccount("default", "prod", "ns:cc", earlier_token=earlier)
