@@ -24,7 +24,8 @@ def report(outcomes: Sequence[Outcome]) -> tuple[str, int]:
     lines = [describe(one) for one in (*survivors, *undecided)]
     share = f" ({percent:.0f} %)" if judged else ""
     by_types = sum(one.by_types for one in outcomes)
-    refused = f", {by_types} of them by mypy alone" if by_types else ""
+    by_tests = f"{100 * (killed - by_types) / judged:.0f} % by tests alone" if judged else ""
+    refused = f", {by_types} of them by mypy alone ({by_tests})" if by_types else ""
     lines.append(f"{judged} mutants ran: {killed} killed{share}{refused}, {len(survivors)} survived")
     if len(outcomes) > judged:
         lines.append(
