@@ -14,6 +14,7 @@ from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.manifest.supported_fields import Change
 from windrow.core.text import encode_base64
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import shipped
@@ -27,6 +28,7 @@ from windrow.kubernetes.resources import NODE, SECRET, SERVICE
 
 from .cluster_invariants import Founded, count_events, find_faults, find_remains
 from .crashes import Fate, Lives, Write, describe_writes
+from .observed_changes import Inventory, WatchedConsoles, find_done, take_inventory, watch_consoles
 
 PATIENCE = timedelta(minutes=10)
 REST_S = 20.0  # after a phase is done: what is still on its way may arrive
@@ -245,12 +247,12 @@ async def upgrade(stage: DemoCluster) -> None:
     await stage.wait_for_settled()
 
 
-def edit(**options: str) -> Phase:
-    """A user sets these options for the machines of workers, which have them in the end, and no turn."""
+def edit(place: int = WORKERS, **options: str) -> Phase:
+    """A user sets these options for the machines of a pool, which have them in the end, and no turn."""
 
     async def phase(stage: DemoCluster) -> None:
         pools = nested(await stage.get_cluster(), "spec", "rkeConfig", "machinePools")
-        pool = pools[WORKERS]
+        pool = pools[place]
         config = HARVESTER_CONFIG.ref(pool["machineConfigRef"]["name"], stage.namespace)
         await stage.manager.patch(config, dict(options))
         end = stage.clock.now() + stage.timeout
@@ -303,6 +305,8 @@ PHASES: dict[str, Phase] = {
     "maintain a host": maintain,
     "restart VMs": edit(memorySize="8"),
     "roll": edit(enableEfi="true"),
+    "restart servers": edit(SERVERS, memorySize="12"),
+    "roll servers": edit(SERVERS, enableEfi="true"),
     "bootstrap": bootstrap,
     "grow": scale(WORKERS, 2),
     "shrink": scale(WORKERS, 1),
@@ -316,6 +320,19 @@ PHASES: dict[str, Phase] = {
     "upgrade": upgrade,
     "restore": restore,
     "delete": delete,
+}
+
+
+# What is done to each machine in the phase, once, as it is seen from outside.
+DONE: dict[str, dict[str, Change]] = {
+    "upgrade": {"server": "service restart", "worker": "service restart"},
+    "rotate keys": {"server": "service restart"},
+    "rotate token": {"server": "service restart"},
+    "rotate certificates": {"server": "service restart", "worker": "service restart"},
+    "restart VMs": {"worker": "VM restart"},
+    "roll": {"worker": "replace"},
+    "restart servers": {"server": "VM restart"},
+    "roll servers": {"server": "replace"},
 }
 
 
@@ -363,7 +380,7 @@ class _Complaints(logging.Handler):
 async def _live(scenario: Scenario) -> Life:
     documents = manifest(scenario.servers, scenario.workers)
     async with simulation(seed=scenario.seed, with_manager=False) as sim:
-        founded = Founded(sim)
+        founded, consoles = Founded(sim), watch_consoles(sim)
         if scenario.bucket:
             await _open_bucket(sim, documents)
         await sim.apply(documents)
@@ -372,7 +389,7 @@ async def _live(scenario: Scenario) -> Life:
         brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await sim.management_client.list(SECRET)}
         before = await inventory(sim.harvester.api)
         stage = sim.cluster("orchard", timeout=PATIENCE)
-        run = _ScenarioRun(scenario, sim, stage, founded, lives, before, frozenset(brought))
+        run = _ScenarioRun(scenario, sim, stage, founded, consoles, lives, before, frozenset(brought))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(lives.run())
             await run.run()
@@ -414,6 +431,7 @@ class _ScenarioRun:
     sim: Simulation
     stage: DemoCluster
     founded: Founded
+    consoles: WatchedConsoles
     lives: Lives
     before: frozenset[Item]
     brought: frozenset[str]
@@ -447,12 +465,18 @@ class _ScenarioRun:
         """Play it to its end, check what is there, and return whether anything is wrong."""
         begun, first, made = self.sim.clock.now(), self.lives.sent + 1, self.lives.made()
         faults: list[str] = []
+        watching = asyncio.ensure_future(self._watch_quorum(faults)) if phase in DONE else None
+        inventory = await take_inventory(self.sim, self.stage, self.consoles)
         try:
             await PHASES[phase](self.stage)
         except WaitTimedOut as error:
             faults.append(f"{error}; {[nested(raw, 'status', 'waiting') for raw in error.last.values()]}")
         seconds = (self.sim.clock.now() - begun) / timedelta(seconds=1)
         await self.sim.advance(seconds=REST_S)
+        if watching is not None:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            faults += await self._find_undone(phase, inventory)
         if not faults and phase == "delete":
             faults = await find_remains(self.sim, self.before, self.brought)
         elif not faults:
@@ -460,3 +484,22 @@ class _ScenarioRun:
         made = self.lives.made() - made
         self.chapters.append(Chapter(phase, first, self.lives.sent, seconds, made, tuple(faults)))
         return bool(faults)
+
+    async def _watch_quorum(self, faults: list[str]) -> None:
+        """Look at etcd itself, each second; a lone member restarts in its turn."""
+        while True:
+            for guest in self.founded.all():
+                if len(guest.etcd.by_name) > 1 and not guest.etcd.has_quorum():
+                    faults.append(f"etcd lost its quorum at {self.sim.clock.now():%H:%M:%S}")
+                    return
+            await self.sim.advance(seconds=1)
+
+    async def _find_undone(self, phase: str, before: Inventory) -> list[str]:
+        """The machines of which the consoles tell another thing than the phase asks for."""
+        after = await take_inventory(self.sim, self.stage, self.consoles)
+        found = []
+        for name, done in find_done(before, after, self.consoles).items():
+            wanted = DONE[phase].get("server" if name in before.servers else "worker")
+            if done.times != (Counter({wanted: 1}) if wanted else Counter()):
+                found.append(f"{name}: {done}, not {wanted or 'nothing'} once")
+        return found

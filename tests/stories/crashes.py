@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -127,6 +127,17 @@ class EveryWriteBetween(EveryWrite):
     def __init__(self, first: int, last: int) -> None:
         super().__init__()
         self._numbers = range(first, last + 1)
+
+    def strikes(self, moment: Moment) -> bool:
+        return super().strikes(moment) and moment.write in self._numbers
+
+
+class TheseWrites(EveryWrite):
+    """The same, for writes of these numbers alone."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        super().__init__()
+        self._numbers = frozenset(numbers)
 
     def strikes(self, moment: Moment) -> bool:
         return super().strikes(moment) and moment.write in self._numbers

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from tests.stories.cluster_phases import Scenario, run_scenario
-from tests.stories.crashes import EveryWriteBetween
+from tests.stories.crashes import EveryWriteBetween, TheseWrites
 from tests.stories.test_crashes import RunBranches, branches, check_branches
 
 __all__ = ["branches"]  # a fixture
@@ -14,39 +14,64 @@ __all__ = ["branches"]  # a fixture
 UPGRADE = Scenario(("bootstrap", "upgrade", "delete"), short=True)
 
 
-@pytest.fixture(scope="module")
-def numbers() -> tuple[int, int]:
-    """Of the first and the last write of the upgrade, as a life without deaths makes them."""
-    chapter = next(one for one in run_scenario(UPGRADE).chapters if one.phase == "upgrade")
-    return chapter.first, chapter.last
+def numbers_of(scenario: Scenario, phase: str, *, of_each_kind: int | None = None) -> list[int]:
+    """Of the writes of the phase, as a life without deaths makes them; of each kind the first ones alone."""
+    life = run_scenario(scenario)
+    chapter = next(one for one in life.chapters if one.phase == phase)
+    seen: Counter[str] = Counter()
+    found = []
+    for write in life.writes[chapter.first - 1 : chapter.last]:
+        seen[write.what] += 1
+        if of_each_kind is None or seen[write.what] <= of_each_kind:
+            found.append(write.number)
+    assert found
+    return found
 
 
-def check_upgrade(scenario: Scenario, first: int, last: int, run_branches: RunBranches) -> None:
-    calm, deaths = run_branches(scenario, EveryWriteBetween(first, last))
+def check_deaths(scenario: Scenario, numbers: list[int], run_branches: RunBranches, **made: int) -> None:
+    """That each life with a death comes to the same end, by the machines' own consoles too, and makes as many objects as said."""
+    calm, deaths = run_branches(scenario, TheseWrites(numbers))
     check_branches(scenario, calm, deaths)
-    assert deaths
+    assert {branch.moment.write for branch in deaths if branch.moment.when == "after"} == set(numbers)
     for branch in deaths:
         assert branch.life is not None
-        jobs: Counter[str] = Counter(one.what for one in branch.life.writes if one.made_something)
-        assert jobs["guest POST jobs"] == 2, branch.moment  # one for each machine
+        counts = Counter(one.what for one in branch.life.writes if one.made_something)
+        assert {what: counts[what] for what in made} == made, branch.moment
+
+
+JOBS, VMS = "guest POST jobs", "harvester POST virtualmachines"
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_manager_killed_while_the_first_machine_has_its_turn_upgrades_each_machine_once(
-    branches: RunBranches, numbers: tuple[int, int]
+def test_a_manager_killed_at_each_kind_of_write_of_an_upgrade_upgrades_each_machine_once(
+    branches: RunBranches,
 ) -> None:
-    first, _ = numbers
-    check_upgrade(UPGRADE, first + 3, first + 12, branches)
+    check_deaths(UPGRADE, numbers_of(UPGRADE, "upgrade", of_each_kind=1), branches, **{JOBS: 2})
 
 
 @pytest.mark.long
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_manager_killed_at_any_write_of_an_upgrade_upgrades_each_machine_once(
-    branches: RunBranches, numbers: tuple[int, int]
+    branches: RunBranches,
 ) -> None:
-    check_upgrade(UPGRADE, *numbers, branches)
+    check_deaths(UPGRADE, numbers_of(UPGRADE, "upgrade"), branches, **{JOBS: 2})
+
+
+@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("phase", "made"),
+    [("upgrade", {JOBS: 4}), ("restart servers", {VMS: 4}), ("roll servers", {VMS: 7})],
+    ids=["upgrade", "restart", "roll"],
+)
+def test_a_manager_of_three_servers_killed_while_they_change_keeps_their_quorum(
+    branches: RunBranches, phase: str, made: dict[str, int]
+) -> None:
+    scenario = Scenario(("bootstrap", phase, "delete"), servers=3, workers=1, short=True)
+    check_deaths(scenario, numbers_of(scenario, phase)[::3], branches, **made)
 
 
 @pytest.mark.long
@@ -56,14 +81,7 @@ def test_a_manager_killed_while_a_worker_is_restarted_or_replaced_makes_no_vm_to
     branches: RunBranches, phase: str, vms: int
 ) -> None:
     scenario = Scenario(("bootstrap", phase, "delete"), short=True)
-    chapter = next(one for one in run_scenario(scenario).chapters if one.phase == phase)
-    calm, deaths = branches(scenario, EveryWriteBetween(chapter.first, chapter.last))
-    check_branches(scenario, calm, deaths)
-    assert deaths
-    for branch in deaths:
-        assert branch.life is not None
-        made = Counter(one.what for one in branch.life.writes if one.made_something)
-        assert made["harvester POST virtualmachines"] == vms, branch.moment
+    check_deaths(scenario, numbers_of(scenario, phase), branches, **{VMS: vms})
 
 
 def check_rotation(branches: RunBranches, phase: str, jobs: int, writes: int | None) -> None:
