@@ -123,7 +123,9 @@ def test_a_manager_that_was_restored_from_before_the_rotation_says_that_its_toke
     run_driven(story())
 
 
-def test_a_paused_cluster_keeps_its_token_until_it_is_resumed() -> None:
+def test_a_paused_cluster_keeps_its_token_until_it_is_resumed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "windrow")
+
     async def story() -> None:
         async with a_story(a_pool("servers", 1, SERVERS)) as it:
             await it.stage.wait_for_settled()
@@ -134,6 +136,10 @@ def test_a_paused_cluster_keeps_its_token_until_it_is_resumed() -> None:
             assert await tokens(it) == before
             await it.sim.management_client.patch(it.ref, {"spec": {"paused": False}})
             await phase(it, "Done")
-            assert (await tokens(it))["server-password"] != before["server-password"]
+            after = await tokens(it)
+            assert after["server-password"] != before["server-password"]
+            logged = caplog.text
+            assert "windrow.clusters" in logged
+            assert not [one for one in (*before.values(), after["server-password"]) if one in logged]
 
     run_driven(story())
