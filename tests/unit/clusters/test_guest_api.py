@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from tests.support.clock import NOON, LoopClock, run_driven
@@ -41,6 +41,7 @@ class Servers:
         self.asked: list[str] = []
         self.dialled: list[ClientConfig] = []
         self.closed: list[str] = []
+        self.certificate_end: datetime | None = None  # as they show it
 
     def start(self, url: str) -> None:
         self.up[url] = asyncio.Event()
@@ -56,6 +57,10 @@ class Servers:
 class _Server:
     def __init__(self, servers: Servers, url: str) -> None:
         self.servers, self.url = servers, url
+
+    @property
+    def certificate_end(self) -> datetime | None:
+        return self.servers.certificate_end
 
     def _reach(self) -> asyncio.Event:
         self.servers.asked.append(self.url)
@@ -642,3 +647,21 @@ def test_while_the_manager_stops_no_connection_is_opened() -> None:
         assert cache.find("u-1") is None
 
     run_driven(story())
+
+
+WATCH = Request("GET", "/api/v1/nodes", query=(("watch", "true"),))
+
+
+def test_what_a_server_shows_of_its_certificate_is_known_while_it_is_watched() -> None:
+    async def scenario() -> None:
+        transport, servers = failover(A)
+        servers.certificate_end = NOON
+        assert transport.certificate_ends == {}
+        async with transport.stream(WATCH):
+            assert transport.certificate_ends == {A: NOON}
+        assert transport.certificate_ends == {}
+        servers.certificate_end = None
+        async with transport.stream(WATCH):
+            assert transport.certificate_ends == {}
+
+    run_driven(scenario())

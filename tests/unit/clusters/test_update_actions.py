@@ -24,6 +24,7 @@ from windrow.clusters.api.machine import Machine, read_machine
 from windrow.clusters.api.names import APPLIED_REVISION, RETRY_UPDATE
 from windrow.clusters.api.operations.recorded import read_recorded_operations
 from windrow.clusters.api.updates.turn import (
+    LIVE,
     SERVICE_RESTART,
     VM_RESTART,
     MachineUpdate,
@@ -631,5 +632,39 @@ def test_without_the_options_of_its_pool_nothing_is_edited() -> None:
             with pytest.raises(StalePlan):
                 await site.actions.edit_vm(do.EditVM("it is stopped", "w1", NEW), state)
         assert site.infrastructure.asked == []
+
+    on_a_site(story)
+
+
+NEW_KEYS = {"certificateRotationRun": {"generation": 1, "id": "certificates-1-7", "newKeys": True}}
+SOME_KEYS = {"certificateRotationRun": NEW_KEYS["certificateRotationRun"] | {"services": ["kubelet"]}}
+NEAR, FAR, NEXT = "2026-02-01T12:00:00Z", "2026-11-01T12:00:00Z", "2027-01-01T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("change", "roles", "status", "before", "after"),
+    [
+        (SERVICE_RESTART, WORKERS.roles, {}, FAR, NEXT),
+        (SERVICE_RESTART, SERVER, {}, NEAR, NEXT),
+        (SERVICE_RESTART, SERVER, {}, FAR, FAR),
+        (VM_RESTART, SERVER, {}, NEAR, NEXT),
+        (LIVE, SERVER, {}, NEAR, NEAR),
+        (SERVICE_RESTART, SERVER, NEW_KEYS, FAR, NEXT),
+        (SERVICE_RESTART, SERVER, SOME_KEYS, FAR, FAR),
+        (SERVICE_RESTART, SERVER, RENEWAL, FAR, FAR),
+    ],
+)
+def test_at_the_end_of_a_turn_it_is_recorded_how_long_its_certificates_are_valid(
+    change: str, roles: Any, status: dict[str, Any], before: str, after: str
+) -> None:
+    async def story(site: Site) -> None:
+        restart = "certificates-1-7" if status else ""
+        await site.turn(change=change, restart=restart)
+        await site.api.patch(REF, {"status": {"certificatesExpiryDate": before}}, "status")
+        state = await site.state(**(ordered(status) if status else {}))
+        (machine,) = state.machines
+        state = replace(state, machines=(replace(machine, record=replace(machine.record, roles=roles)),))
+        await site.actions.finish_update(do.FinishUpdate("it is done", "w1", "w1", uncordons=True), state)
+        assert (await site.machine()).status["certificatesExpiryDate"] == after
 
     on_a_site(story)
