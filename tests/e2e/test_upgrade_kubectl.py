@@ -141,7 +141,8 @@ def test_a_service_answers_throughout_an_upgrade_that_kubectl_asks_for_and_waits
 @pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_service_answers_throughout_a_rollout_of_workers_with_another_disk(shell: Shell) -> None:
-    """The HarvesterConfig has no status to wait for: the end of the old machines is."""
+    """An edit of a HarvesterConfig is no new generation of the Cluster, whose status says which generation of it it is about:
+    UpToDate is that of the edit, once it does."""
     before, visitor = pods_of_web(shell), visitor_of(shell)
     machines = shell.objects(MANAGER, "machines", "-A")
     names = [raw["metadata"]["name"] for raw in machines if raw["spec"]["pool"] == "workers"]
@@ -150,10 +151,22 @@ def test_a_service_answers_throughout_a_rollout_of_workers_with_another_disk(she
 
     with visitor.asking():
         on_cluster(shell, "patch", "harvesterconfigs/nc-orchard-workers", "--type=merge", "-p", change)
-        on_cluster(shell, "wait", "machines", *names, "--for=delete", "--timeout=100s")
-        on_cluster(shell, "wait", CLUSTER, "--for=condition=UpToDate", "--timeout=60s")
+        config = ("harvesterconfigs/nc-orchard-workers", "-o", "jsonpath={.metadata.generation}")
+        generation = on_cluster(shell, "get", *config)
+        observed = f"--for=jsonpath={{.status.observedMachineConfigs.nc-orchard-workers}}={generation}"
+        on_cluster(shell, "wait", CLUSTER, observed, "--timeout=20s")
+        told = on_cluster(
+            shell, "get", CLUSTER, "-o", 'jsonpath={.status.conditions[?(@.type=="RollingOut")].message}'
+        )
+        on_cluster(shell, "wait", CLUSTER, "--for=condition=UpToDate", "--timeout=100s")
+        machines = shell.objects(MANAGER, "machines", "-A")
+        old = [raw for raw in machines if raw["metadata"]["name"] in names]
+        on_cluster(shell, "wait", "machines", *names, "--for=delete", "--timeout=60s")
 
     assert len(names) == 2
+    assert told.startswith("2 machines of pool workers to be replaced (orchard-workers-")
+    assert len(machines) - len(old) == 5, "UpToDate was that of before the edit"
+    assert all(raw["metadata"].get("deletionTimestamp") for raw in old)
     assert len(shell.objects(MANAGER, "machines", "-A")) == 5
     assert not before & pods_of_web(shell)
     assert visitor.failed == []

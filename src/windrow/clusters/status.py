@@ -304,6 +304,7 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         warnings.append(ending)
     return {
         "observedGeneration": state.cluster.generation,
+        "observedMachineConfigs": dict(state.cluster.config_generations) or None,
         "ready": ready.status == "True",
         "phase": _phase(state, plan, ready),
         **_count_machines(state),

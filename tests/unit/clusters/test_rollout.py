@@ -37,6 +37,8 @@ from windrow.clusters.change.rollout import find_replicas, find_rolling, is_outd
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.status import derive_cluster
+from windrow.clusters.updates.status import rolling_out_condition
 from windrow.nodedriver.vm.changes import find_changes
 
 OTHER = {**OPTIONS, "imageName": "default/noble"}
@@ -393,3 +395,50 @@ def test_with_a_canary_one_goes_after_the_other() -> None:
     assert going(w1, w2, w3, unready(w4)) == ["w4"]
     assert going(w1, w2, unready(w3), unready(w4)) == ["w3"]
     assert going(w1, w2, w3, leaving(w4)) == []
+
+
+# -- what the status says of it ----------------------------------------------------------------------------------
+
+
+def rolling_out(pool: Pool, machines: list[MachineState], **rest: Any) -> tuple[str, str, str]:
+    found = rolling_out_condition(
+        look(a_cluster(SERVERS, wanted(pool), **rest), [*some("s", 3, SERVERS), *machines])
+    )
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+def test_rolling_out_names_the_machines_that_are_to_be_replaced() -> None:
+    pool = a_pool("workers", 5)
+
+    assert rolling_out(pool, some("w", 5, pool)) == (
+        "True",
+        "Replacing",
+        "5 machines of pool workers to be replaced (w1, w2, w3 and 2 more)",
+    )
+
+
+def test_rolling_out_says_which_machine_is_waited_for_and_which_goes() -> None:
+    pool = a_pool("workers", 2)
+    coming = rolling_out(pool, [*some("w", 2, pool), unready(new("w3", pool))])
+    going = rolling_out(pool, [leaving(a_machine("w1", pool)), a_machine("w2", pool), new("w3", pool)])
+
+    assert coming[2].endswith("(w1, w2); waiting for Machine w3 to become Ready")
+    assert going[2] == "1 machine of pool workers to be replaced (w2); Machine w1 is being deleted"
+
+
+def test_rolling_out_is_false_and_says_why_while_a_pool_is_held() -> None:
+    pool = replace(a_pool("workers", 1), paused=True)
+
+    assert rolling_out(pool, some("w", 1, pool)) == (
+        "False",
+        "Held",
+        "1 machine of pool workers to be replaced (w1); machine pool workers is paused",
+    )
+
+
+def test_a_status_names_the_generations_of_the_machine_configs_that_it_is_about() -> None:
+    pool = a_pool("workers", 1)
+    state = look(a_cluster(pool, config_generations={"nc-workers": 7}), some("w", 1, pool))
+
+    assert derive_cluster(state, Plan(), None)["observedMachineConfigs"] == {"nc-workers": 7}

@@ -94,6 +94,9 @@ class Cluster:
     version: str = ""
     credential: str = ""
     pools: tuple[Pool, ...] = ()
+    config_generations: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of the machine configs of its pools, by name
     remediation_disabled: bool = False
     keeps_volumes: bool = False  # on Harvester, when it is deleted
     renewal_disabled: bool = False  # of certificates near their end, by itself

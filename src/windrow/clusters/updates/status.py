@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow.clusters.api.updates.turn import VM_RESTART
-from windrow.clusters.change.rollout import why_changes_wait
+from windrow.clusters.change.describe import count_machines
+from windrow.clusters.change.rollout import find_rolling, list_outdated, why_changes_wait
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.updates.charts import list_blockers
 from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
-from windrow.kubernetes.conditions import Condition, find_condition, set_condition
+from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 
 UPDATING, ROLLING_OUT = "Updating", "RollingOut"
 UPDATE_FAILED = "UpdateFailed"
+MAX_NAMED = 3
 _REASONS = {
     "Drain": "Draining",
     "Apply": "Applying",
@@ -63,9 +65,34 @@ def rolling_out_condition(state: ClusterState, waits: Sequence[Wait] = ()) -> Co
         return Condition(ROLLING_OUT, "True", UPDATING, f"{named} is being updated{words}")
     if (held := why_changes_wait(state)) and state.cluster.deletion_timestamp is None:
         return Condition(ROLLING_OUT, "False", "Paused" if state.cluster.paused else "Canary", held)
+    if rollout := _describe_rollout(state):
+        return Condition(ROLLING_OUT, *rollout)
     if find_condition(state.recorded.raw.get("conditions"), ROLLING_OUT) is None:
         return None
     return Condition(ROLLING_OUT, "False", "NotRollingOut", "")
+
+
+def _describe_rollout(state: ClusterState) -> tuple[ConditionStatus, str, str] | None:
+    """Status, reason and message while machines are to be replaced by others: the first pool whose turn it is, else the first
+    that is held."""
+    if state.cluster.deletion_timestamp is not None:
+        return None
+    held = find_rolling(state)
+    pools = [pool for pool in state.cluster.pools if pool.name in held]
+    pool = min(pools, key=lambda one: bool(held[one.name]), default=None)
+    if pool is None:
+        return None
+    names = [one.machine for one in list_outdated(state)[pool.name]]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    named = f"{', '.join(names[:MAX_NAMED])}{more}"
+    what = f"{count_machines(len(names))} of pool {pool.name} to be replaced ({named})"
+    if why := held[pool.name]:
+        return "False", "Held", f"{what}; {why}"
+    new = [one for one in state.of_pool(pool) if one.name not in names and not state.is_initialized(one)]
+    coming = f"; waiting for Machine {new[0].name} to become Ready" if new else ""
+    gone = [one.name for one in state.deleting if one.pool == pool.name]
+    going = f"; Machine {gone[0]} is being deleted" if gone and not new else ""
+    return "True", "Replacing", f"{what}{coming}{going}"
 
 
 def is_api_away_for_update(state: ClusterState) -> bool:

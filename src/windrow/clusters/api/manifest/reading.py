@@ -160,6 +160,11 @@ def _read_cluster(
         credential=credential
         or next((pool.credential for pool in pools if pool.driver == HARVESTER and pool.credential), ""),
         pools=tuple(pools),
+        config_generations={
+            _name_config(key): int(nested(own[key], "metadata", "generation", default=0))
+            for key in dict.fromkeys((pool.kind, pool.config_name) for pool in pools)
+            if key in own
+        },
         remediation_disabled=_is_remediation_disabled(annotations_of(raw)),
         renewal_disabled=_is_off(annotations_of(raw), names.RENEW_CERTIFICATES),
         keeps_volumes=annotations_of(raw).get(names.SKIP_CLEANUP) == "true",
@@ -214,6 +219,12 @@ def _read_cluster(
             HARVESTER_CONFIG_FIELDS.check(own[key], problems, label)
             check_annotations(HARVESTER_CONFIG.kind, own[key], problems, label)
     return cluster
+
+
+def _name_config(key: tuple[str, str]) -> str:
+    """How status.observedMachineConfigs names a machine config: a HarvesterConfig by its name, another with its kind."""
+    kind, name = key
+    return name if kind == HARVESTER_CONFIG.kind else f"{kind}/{name}"
 
 
 def _read_directory(fields: Fields, key: str) -> str:
