@@ -91,7 +91,7 @@ def method_not_allowed() -> KubeError:
 
 def no_containers(subresource: str) -> KubeError:
     """The 501 for what leads into a container of a Pod."""
-    message = f"pods/{subresource} is not implemented: the pods of this API are records, no container runs behind them"
+    message = f"pods/{subresource} is not implemented: no container of this API can be entered"
     return status_error(501, message, reason="NotImplemented")
 
 

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 _ROLE_FIELDS = ("].etcdRole", "].controlPlaneRole", "].workerRole")
 # How long an apply waits for Harvester.
 PATIENCE_S = 10
+SEE_PLAN = "all of it, machine by machine: windrow plan"
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
 # What a kubeconfig is called that the user names, in place of a credential.
 NAMED_KUBECONFIG = "kubeconfig of --harvester"
@@ -414,9 +415,7 @@ def list_effects(before: Raw, reading: ClusterReading, existing: Sequence[Machin
     ]
     pending = pending_changes(assume_state(cluster, reading.problems, machines, SystemClock().now()))
     for sentence in list_sentences(pending):
-        hint = (
-            NOT_YET_HINT if sentence.startswith("not yet") else "all of it, machine by machine: windrow plan"
-        )
+        hint = NOT_YET_HINT if sentence.startswith("not yet") else SEE_PLAN
         found.append(Problem(sentence, hint, where, "warning"))
     found += [replace(one, severity="warning") for one in pending.refused]
     return found + _list_node_changes(before, cluster, machines)

@@ -12,22 +12,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from windrow.app.check import CheckResult, check_change, read_existing, read_machines
+from windrow.app.check import SEE_PLAN, CheckResult, check_change, read_existing, read_machines
 from windrow.app.manifest_checks.changes import assume_state
 from windrow.app.manifest_checks.unknown_fields import place_fields
 from windrow.client.client import Client
+from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.kinds import CLUSTER, machine_config
 from windrow.clusters.api.machine import Machine, format_roles
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.change.compare import FieldChange
-from windrow.clusters.change.fields import POOL, is_order, on_change_of_field
+from windrow.clusters.change.fields import NOT_YET_HINT, POOL, is_order, on_change_of_field
 from windrow.clusters.change.pending import PendingChanges, pending_changes
 from windrow.clusters.change.revisions import record_value
-from windrow.clusters.change.rollout import why_changes_wait
+from windrow.clusters.change.rollout import find_replicas, why_changes_wait
+from windrow.clusters.state import ClusterState
+from windrow.clusters.updates.status import ROLLING_OUT, UPDATE_FAILED
+from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import ObjectRef
+from windrow.machines.port import Problem
 
 FIELD_MANAGER = "windrow-apply"
 _POOLS = POOL.removesuffix("[]")
@@ -58,6 +63,7 @@ class ClusterPlan:
     settings: tuple[FieldChange, ...] = ()
     orders: tuple[FieldChange, ...] = ()  # what is carried out once, and for which machines have turns
     held: str = ""  # why the turns wait until a person says so, and the command for it
+    failed: str = ""  # the update that failed, for which all others wait, and how it is tried again
 
     @property
     def has_changes(self) -> bool:
@@ -79,6 +85,14 @@ async def plan_existing(raw: Raw, api: Client, now: datetime) -> ClusterPlan:
 async def check_manifest(documents: Sequence[Raw], api: Client) -> list[CheckResult]:
     """Every problem of the manifest, as `apply` finds them: with an error, nothing of it would be applied."""
     return await check_change(documents, api)
+
+
+def list_warnings(results: Sequence[CheckResult], plans: Sequence[ClusterPlan]) -> list[Problem]:
+    """The warnings of the check that no plan says itself: each once."""
+    refused = {problem.message for one in plans for problem in one.pending.refused}
+    found = (problem for one in results for problem in one.problems)
+    told = (one for one in found if one.hint not in (SEE_PLAN, NOT_YET_HINT) and one.message not in refused)
+    return list(dict.fromkeys(told))
 
 
 async def plan_manifest(documents: Sequence[Raw], api: Client, now: datetime) -> list[ClusterPlan]:
@@ -154,7 +168,7 @@ def make_plan(
     others = () if before is None else tuple(_list_others(before, raw, told))
     have = Counter(machine.pool for machine in state.active)
     pools = [
-        PoolPlan(pool.name, format_roles(pool.roles), pool.quantity - have[pool.name])
+        PoolPlan(pool.name, format_roles(pool.roles), _count_missing(pool, have[pool.name], state))
         for pool in cluster.pools
     ]
     pools += [
@@ -172,7 +186,20 @@ def make_plan(
         tuple(one for one in others if not is_order(one.path)),
         tuple(one for one in others if is_order(one.path)),
         why_changes_wait(state) if not is_new else "",
+        _find_failed(raw),
     )
+
+
+def _count_missing(pool: Pool, have: int, state: ClusterState) -> int:
+    """How many machines of the pool are created, or where that is below 0, deleted. Those that a rollout has created beyond the
+    quantity are none: they take the places of others."""
+    missing = pool.quantity - have
+    return min(0, find_replicas(pool, state) - have) if missing < 0 else missing
+
+
+def _find_failed(raw: Raw) -> str:
+    found = find_condition(nested(raw, "status", "conditions", default=()), ROLLING_OUT)
+    return found.message if found is not None and found.reason == UPDATE_FAILED else ""
 
 
 def _list_others(before: Raw, after: Raw, told: set[str]) -> Iterator[FieldChange]:

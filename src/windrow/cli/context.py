@@ -48,6 +48,11 @@ class CliContext:
         """One line of the answer, or a document, to standard output, without what a terminal would obey."""
         self.print_coloured(printable(line, besides="\n\t"))
 
+    def print_wrapped(self, text: str) -> None:
+        """A sentence of the answer, wrapped between words, so that a name in it stays whole."""
+        for line in wrap_line(text, self.width):
+            self.print(line)
+
     def print_coloured(self, line: str) -> None:
         """A line that holds nothing of others but printable text."""
         try:

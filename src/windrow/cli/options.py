@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from windrow.core.formats.duration import NotDuration, parse_duration
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    choices = ("json", "yaml")
+def add_output(parser: argparse.ArgumentParser, others: Mapping[str, str] | None = None) -> None:
+    """`others` are further formats of a command, and what each prints."""
+    choices, more = ("json", "yaml", *(others or ())), ""
+    for name, what in (others or {}).items():
+        more += f"; {name}: {what}"
     parser.add_argument(
-        "-o", "--output", metavar="FORMAT", choices=choices, help="print json or yaml instead"
+        "-o", "--output", metavar="FORMAT", choices=choices, help=f"print json or yaml instead{more}"
     )
 
 

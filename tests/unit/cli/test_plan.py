@@ -152,7 +152,7 @@ def test_what_an_edit_means_is_shown_at_80_columns(
 
     answer = windrow("plan", edited(*changes))
 
-    assert answer.code == exit_codes.DIFFERENCES, answer.err
+    assert answer.code == (exit_codes.REFUSED if name == "roles" else exit_codes.DIFFERENCES), answer.err
     assert "canary" not in answer.out
     check_screen(name, answer.out)
     assert orchard.do(lambda api: api.get(ORCHARD)) == before
@@ -262,3 +262,50 @@ def test_a_failure_is_no_plan_with_changes(
     monkeypatch.setattr("windrow.app.plan.read_cluster", fail)
 
     assert windrow("plan", "orchard").code == exit_codes.UNDECIDED
+
+
+def test_a_plan_says_what_a_check_of_the_manifest_warns_of(
+    windrow: Windrow, orchard: Manager, edited: Edited
+):
+    answer = windrow("plan", edited((VERSION, "v1.34.99+rke2r1")))
+
+    assert answer.code == exit_codes.DIFFERENCES
+    assert "RKE2 v1.34.99+rke2r1 is newer than what the support matrix" in " ".join(answer.err.split())
+    assert "service restart" not in answer.err, "the plan says that"
+    assert "v1.34.99+rke2r1" in answer.out
+
+
+FAILED = {
+    "type": "RollingOut",
+    "status": "False",
+    "reason": "UpdateFailed",
+    "message": "update of Machine m failed in step Apply: no RKE2 release v1.34.99; set another version; or mend it, then have it "
+    "tried again: kubectl -n fleet-default annotate machine orchard-servers-x5x7z-9k2l0 windrow.io/retry-update=",
+}
+
+
+def test_a_plan_tells_of_the_update_that_failed_with_a_command_that_can_be_copied(
+    windrow: Windrow, orchard: Manager
+):
+    orchard.do(lambda api: api.patch(ORCHARD, {"status": {"conditions": [FAILED]}}, subresource="status"))
+
+    answer = windrow("plan", "orchard")
+    lines = answer.out.splitlines()
+
+    assert "update of Machine m failed in step Apply: no RKE2 release v1.34.99; set another" in lines
+    command = "kubectl -n fleet-default annotate machine orchard-servers-x5x7z-9k2l0 windrow.io/retry-update="
+    assert f"  {command}" in lines
+    assert json.loads(windrow("plan", "orchard", "-o", "json").out)["failed"] == FAILED["message"]
+
+
+def test_a_refused_spec_has_one_exit_code_whether_it_is_in_a_file_or_applied(
+    windrow: Windrow, orchard: Manager, edited: Edited
+):
+    file = edited((VERSION, "v1.33.1+rke2r1"))
+    orchard.do(lambda api: api.patch(ORCHARD, {"spec": {"kubernetesVersion": "v1.33.1+rke2r1"}}))
+
+    by_name = windrow("plan", "orchard")
+
+    assert (windrow("plan", file).code, by_name.code) == (exit_codes.REFUSED, exit_codes.REFUSED)
+    assert " ".join(by_name.out.split()).count("lower than v1.34.7+rke2r1") == 1
+    assert "ORDER" not in by_name.out

@@ -15,6 +15,7 @@ from windrow.cli.commands.snapshot import (
     next_generation,
     raise_generation,
     render_snapshots,
+    render_wide,
 )
 from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, MACHINE
@@ -132,12 +133,48 @@ def test_snapshots_are_listed_with_place_size_age_and_whether_they_open() -> Non
     failed["status"]["openable"] = "False"
 
     assert render_snapshots([a_snapshot("a"), failed], now) == [
-        "CLUSTER  AGE   SIZE   STORAGE                  OPENABLE  SNAPSHOT",
-        "orchard  120m  5 MiB  local:orchard-servers-1  yes       a",
-        "orchard  120m  0 B    s3:backups               no        b",
+        "CLUSTER  AGE   SIZE   OPENABLE  STORAGE",
+        "  SNAPSHOT",
+        "orchard  120m  5 MiB  yes       local:orchard-servers-1",
+        "  a",
+        "orchard  120m  0 B    no        s3:backups",
+        "  b",
         "  failed: no bucket",
     ]
     assert render_snapshots([], now) == []
+    assert render_wide([failed], now)[1] == "orchard  120m  0 B   no        s3:backups  failed: no bucket  b"
+    assert render_wide([], now) == []
+
+
+NAME = "orchard-s3-on-demand-1-1795472796-orchard-servers-7mwlf-lvlcg-1795472796-d4b528-d11befaef2"
+
+
+def test_no_line_is_wider_than_80_columns_but_for_a_name_and_that_is_whole() -> None:
+    raw = a_snapshot(NAME, nodeName="orchard-servers-7mwlf-lvlcg-" + "x" * 63)
+
+    lines = render_snapshots([raw], datetime(2026, 1, 1, 12, tzinfo=UTC))
+
+    assert [line for line in lines if len(line) > 80] == [f"  {NAME}"]
+
+
+def test_the_names_alone_can_be_given_to_another_command(windrow: Windrow, manager: Manager) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    assert windrow("snapshot", "list", "-o", "name").out == ""
+    put(manager, a_snapshot(), a_snapshot(NAME))
+
+    assert NAME in windrow("snapshot", "list", "orchard", "-o", "name").out.splitlines()
+    assert len(windrow("snapshot", "list", "orchard", "-o", "wide").out.splitlines()) == 3
+    assert windrow("snapshot", "list", "-o", "short").code == 2
+
+
+def test_a_restore_is_confirmed_in_lines_of_80_columns(windrow: Windrow, manager: Manager) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    put(manager, a_snapshot(NAME))
+
+    out = windrow("snapshot", "restore", "orchard", NAME).out
+
+    assert out.split() == f"fleet-default/orchard: the restore of {NAME} is asked for".split()
+    assert [line.strip() for line in out.splitlines() if len(line) > 80] == [NAME]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ can be restored with the server token that the cluster had when it was made: the
 Examples:
   windrow snapshot create prod --wait
   windrow snapshot list prod
+  windrow snapshot list prod -o name
   windrow snapshot restore prod prod-s3-on-demand-3-1767268800-s1
   windrow snapshot restore prod --lost-quorum --member prod-servers-x7k2p
   windrow snapshot delete prod prod-local-on-demand-3-1767268800-s1
@@ -25,6 +26,10 @@ from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, MACHINE
 from windrow.kubernetes.objects import Raw, name_of, nested, time_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
+NO_SNAPSHOTS = "No snapshots."
+HEADS = ("CLUSTER", "AGE", "SIZE", "OPENABLE", "STORAGE")
+UNBOUNDED = 1_000_000  # columns
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -35,7 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "name", nargs="?", default="", metavar="CLUSTER", help="list the snapshots of this cluster only"
     )
-    options.add_output(listing)
+    options.add_output(
+        listing, {"wide": "one line for each snapshot", "name": "the names alone, a line for each"}
+    )
     delete = commands.add_parser("delete", help="delete a snapshot, with its file")
     delete.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     delete.add_argument("snapshot", metavar="SNAPSHOT", help="a name that windrow snapshot list shows")
@@ -125,7 +132,7 @@ async def restore_snapshot(args: argparse.Namespace, context: CliContext, manage
         asked = f"the restore of {args.snapshot}"
         value = {"name": args.snapshot, "restoreRKEConfig": args.config}
     await manager.client.json_patch(ref, raise_generation(cluster, key, {**value, "generation": generation}))
-    context.print(f"{connect.full_name(cluster)}: {asked} is asked for")
+    context.print_wrapped(f"{connect.full_name(cluster)}: {asked} is asked for")
     return await _wait_for_restore(manager, ref, generation, args, context) if args.wait else exit_codes.OK
 
 
@@ -169,7 +176,7 @@ async def _wait_for_restore(
     if status["etcdSnapshotRestorePhase"] == "Failed":
         what, _, hint = message.partition("; ")
         raise CliError(f"{ref} was not restored: {what}.", hint, exit_codes.FAILED)
-    context.print(f"{ref} is restored: {message}")
+    context.print_wrapped(f"{ref} is restored: {message}")
     return exit_codes.OK
 
 
@@ -209,10 +216,16 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
         if name in ("", nested(raw, "spec", "clusterName"))
     ]
     raws.sort(key=_order)
-    if args.output:
-        context.print(render_data(list_of(raws), args.output))
-        return exit_codes.OK
-    for one in render_snapshots(raws, context.now(), context.width) or ["No snapshots."]:
+    match args.output:
+        case "name":
+            lines = list(map(name_of, raws))
+        case "wide":
+            lines = render_wide(raws, context.now()) or [NO_SNAPSHOTS]
+        case None:
+            lines = render_snapshots(raws, context.now(), context.width) or [NO_SNAPSHOTS]
+        case _:
+            lines = [render_data(list_of(raws), args.output)]
+    for one in lines:
         context.print(one)
     return exit_codes.OK
 
@@ -223,40 +236,46 @@ def _order(raw: Raw) -> tuple[str, str, str]:
 
 
 def render_snapshots(raws: list[Raw], now: datetime, width: int = 80) -> list[str]:
-    """A table of snapshots; why one failed stands below it."""
+    """A table of snapshots; the name of each, which a person copies and which is never cut, stands below it, and why it failed."""
     from windrow.cli.output.lines import wrap
     from windrow.cli.output.tables import render_table
+
+    if not raws:
+        return []
+    head, *table = render_table(HEADS, [_cells(raw, now) for raw in raws], width)
+    lines = [head, "  SNAPSHOT"]
+    for raw, row in zip(raws, table, strict=True):
+        failure = _describe_failure(raw)
+        lines += [row, f"  {name_of(raw)}", *(wrap(failure, width, "  ", "  ") if failure else [])]
+    return lines
+
+
+def render_wide(raws: list[Raw], now: datetime) -> list[str]:
+    """One line for each snapshot, however long."""
+    from windrow.cli.output.tables import render_table
+
+    rows = [(*_cells(raw, now), _describe_failure(raw) or "-", name_of(raw)) for raw in raws]
+    return render_table((*HEADS, "MESSAGE", "SNAPSHOT"), rows, UNBOUNDED) if rows else []
+
+
+def _cells(raw: Raw, now: datetime) -> tuple[str, ...]:
     from windrow.core.formats.duration import human_duration
 
-    rows, notes = [], []
-    for raw in raws:
-        file = raw.get("snapshotFile") or {}
-        made = time_of(raw, "snapshotFile", "createdAt")
-        where = nested(file, "s3", "bucket") or file.get("nodeName") or "-"
-        rows.append(
-            (
-                str(nested(raw, "spec", "clusterName", default="")),
-                human_duration(now - made) if made else "-",
-                describe_size(file.get("size")),
-                f"{nested(raw, 'status', 'storage', default='local')}:{where}",
-                {"True": "yes", "False": "no"}.get(str(nested(raw, "status", "openable")), "unknown"),
-                name_of(raw),
-            )
-        )
-        notes.append(
-            wrap(f"failed: {file.get('message') or 'no reason given'}", width, "  ", "  ")
-            if file.get("status") == "failed"
-            else []
-        )
-    if not rows:
-        return []
-    # The name is what a person copies: it is never cut.
-    wide = max(width, 10_000)
-    head, *table = render_table(("CLUSTER", "AGE", "SIZE", "STORAGE", "OPENABLE", "SNAPSHOT"), rows, wide)
-    lines = [head]
-    for row, note in zip(table, notes, strict=True):
-        lines += [row, *note]
-    return lines
+    file = raw.get("snapshotFile") or {}
+    made = time_of(raw, "snapshotFile", "createdAt")
+    where = nested(file, "s3", "bucket") or file.get("nodeName") or "-"
+    return (
+        str(nested(raw, "spec", "clusterName", default="")),
+        human_duration(now - made) if made else "-",
+        describe_size(file.get("size")),
+        {"True": "yes", "False": "no"}.get(str(nested(raw, "status", "openable")), "unknown"),
+        f"{nested(raw, 'status', 'storage', default='local')}:{where}",
+    )
+
+
+def _describe_failure(raw: Raw) -> str:
+    file = raw.get("snapshotFile") or {}
+    return f"failed: {file.get('message') or 'no reason given'}" if file.get("status") == "failed" else ""
 
 
 def describe_size(size: object) -> str:

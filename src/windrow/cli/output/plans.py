@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windrow.cli.output.lines import StyledLine, Tone, elide_middle, line, wrap
+from windrow.cli.output.lines import StyledLine, Tone, elide_middle, line, wrap, wrap_around_command
 from windrow.clusters.change.compare import FieldChange
 from windrow.clusters.change.describe import (
     ChangeGroup,
@@ -43,6 +43,7 @@ def render_plan(plan: ClusterPlan, width: int, *, is_first: bool = True) -> list
     lines.append(line((f"{plan.namespace}/{plan.name}", "strong"), f"  {_format_version(plan)}"))
     lines += _paragraph(_summarize(plan), "", width)
     lines += _paragraph(f"held: {plan.held}", "", width, "busy") if plan.held else []
+    lines += [line((part, "bad")) for part in wrap_around_command(plan.failed, width)] if plan.failed else []
     for group in group_alike(plan.pending):
         lines += [line(), *_render_group(group, width)]
     if plan.pending.cluster:
@@ -93,6 +94,8 @@ def _render_group(group: ChangeGroup, width: int) -> list[StyledLine]:
         lines += _render_fields(group.fields, width)
     if group.disrupts:
         lines += _paragraph(f"disrupts: {group.disrupts}", "  ", width)
+    if group.change == "refused":
+        return lines  # why, and what to do, is told once, below
     return [*lines, *_not_yet(group.change, width), *_render_machines(group.machines, width)]
 
 
@@ -117,7 +120,7 @@ def _render_fields(fields: Iterable[FieldChange], width: int) -> list[StyledLine
             lines.append(line(f"  {path}  {values}"))
         else:
             lines += [line(f"  {path}"), line(f"    {values}")]
-        if one.because != known:
+        if one.because != known and one.change != "refused":
             lines += _paragraph(one.because, "    ", width, "quiet")
             known = one.because
     return lines
@@ -126,7 +129,7 @@ def _render_fields(fields: Iterable[FieldChange], width: int) -> list[StyledLine
 def _render_pool(pool: PoolPlan) -> StyledLine:
     word = "created" if pool.count > 0 else "deleted"
     of = f"{count_machines(abs(pool.count))} of pool {pool.pool}"
-    return line((word, "strong"), f"  {of}{f', {pool.roles}' * bool(pool.roles)}")
+    return line((word, "strong"), f"  {of}{f' ({pool.roles})' * bool(pool.roles)}")
 
 
 def _paragraph(text: str, indent: str, width: int, tone: Tone = "") -> list[StyledLine]:
@@ -147,6 +150,7 @@ def as_object(plan: ClusterPlan) -> dict[str, Any]:
         "version": plan.version,
         "desiredVersion": plan.desired_version,
         "held": plan.held,
+        "failed": plan.failed,
         "machines": [_machine_object(one) for one in pending.machines],
         "cluster": [render_field(one) for one in pending.cluster],
         "orders": [render_field(one) | {"concerns": one.concerns} for one in plan.orders],

@@ -7,8 +7,9 @@ Machines that change alike are one group, so that a thousand of them are as shor
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from windrow.clusters.api.manifest.supported_fields import Change
@@ -16,6 +17,7 @@ from windrow.clusters.change.compare import FieldChange
 from windrow.clusters.change.fields import NOT_YET
 from windrow.clusters.change.pending import MachineChange, PendingChanges
 from windrow.clusters.change.revisions import is_digest
+from windrow.core.formats.json import loads_or_none
 from windrow.machines.port import Problem
 
 MAX_GROUPS = 20
@@ -25,6 +27,7 @@ MAX_TEXT = 100  # characters of a value, in the status
 MAX_COMPARED = 2000  # characters of a value, in which the first difference is looked for
 MAX_REFUSED = 10
 MAX_PATH = 300
+MAX_DIFFERING = 3  # values of an object in JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,40 @@ def format_value(value: Any, limit: int = MAX_TEXT) -> str:
 
 
 def format_values(one: FieldChange, limit: int = MAX_TEXT) -> tuple[str, str]:
-    """The old and the new value; of two long ones from a little before the place on where they differ."""
+    """The old and the new value: of two objects in JSON what differs, of two long texts from a little before the place on where
+    they do."""
+    if differing := _find_differing(one.old, one.new):
+        old, new = (", ".join(part) for part in zip(*differing, strict=True))
+        return truncate(old, limit), truncate(new, limit)
     old, new = format_value(one.old, MAX_COMPARED), format_value(one.new, MAX_COMPARED)
     same = next((place for place, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, same - limit // 3)
     if not start or max(len(old), len(new)) <= limit:
         return truncate(old, limit), truncate(new, limit)
     return truncate(f"…{old[start:]}", limit), truncate(f"…{new[start:]}", limit)
+
+
+def _find_differing(old: Any, new: Any) -> list[tuple[str, str]]:
+    """Of two texts that are objects in JSON each value that differs, the old one with its path: `disks[0].size 40`, `50`. Empty for
+    other values, and for more differences than a line can show."""
+    if not (isinstance(old, str) and isinstance(new, str) and old.startswith("{") and new.startswith("{")):
+        return []
+    were, are = loads_or_none(old), loads_or_none(new)
+    if not (isinstance(were, dict) and isinstance(are, dict)):
+        return []
+    found = list(islice(_list_differing("", were, are), MAX_DIFFERING + 1))
+    return found if len(found) <= MAX_DIFFERING else []
+
+
+def _list_differing(path: str, old: Any, new: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _list_differing(f"{path}.{key}".removeprefix("."), old.get(key), new.get(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for place, pair in enumerate(zip(old, new, strict=True)):
+            yield from _list_differing(f"{path}[{place}]", *pair)
+    elif old != new:
+        yield f"{path} {format_value(old)}", format_value(new)
 
 
 def truncate(text: str, limit: int) -> str:
@@ -124,6 +154,8 @@ def _describe_group(group: ChangeGroup) -> str:
     of = f"{count_machines(len(group.machines))} of pool {group.pools[0]}"
     if group.change == "none":
         return f"{of}: {group.because}"
+    if group.change == "refused":
+        return f"{of}: {_join_fields(group.fields)} is refused, as the condition Accepted says"
     not_yet = "not yet: " if group.change in NOT_YET else ""
     return f"{not_yet}{group.change} of {of}: {_join_fields(group.fields)}"
 

@@ -266,7 +266,7 @@ def _in_order(changes: Iterable[MachineChange], state: ClusterState) -> tuple[Ma
     ordered = sorted(changes, key=key)
     api_servers = sum(record.is_control_plane for record in records.values())
     return tuple(
-        replace(one, order=place, disrupts=_disrupts(one.change, records[one.machine], api_servers))
+        replace(one, order=place, disrupts=_disrupts(one, records[one.machine], api_servers, state))
         if one.change in TURNS
         else one
         for place, one in enumerate(ordered, 1)
@@ -287,15 +287,29 @@ def _find_joined(state: ClusterState) -> str:
     return min(servers, key=lambda one: (one.record.created, one.name)).name if servers else ""
 
 
-def _disrupts(change: Change, record: Machine, api_servers: int) -> str:
+# A drain deletes every pod, as `kubectl drain --force` does.
+MOVE = "its pods move, those without a controller are deleted"
+
+
+def _disrupts(one: MachineChange, record: Machine, api_servers: int, state: ClusterState) -> str:
     """What the turn of a machine takes away meanwhile."""
-    if change == "service restart" and not record.is_server:
-        return "its kubelet restarts; its pods go on"
-    if change == "service restart":
+    pods = MOVE if _is_drained(one, record, state) else "its pods go on"
+    if one.change == "service restart" and not record.is_server:
+        return f"its kubelet restarts; {pods}"
+    if one.change == "service restart":
         parts = ["API server"] * record.is_control_plane + ["etcd member"] * record.is_etcd
         only = "; it is the only API server, so that the API of the cluster is away meanwhile"
         alone = only if record.is_control_plane and api_servers == 1 else ""
-        return f"its {' and '.join(parts)} restart{'s' * (len(parts) == 1)}; its pods go on{alone}"
-    if change == "VM restart":
-        return "its VM stops and starts; its pods move, or stop meanwhile"
-    return "its VM is deleted once another machine has joined; its pods move"
+        return f"its {' and '.join(parts)} restart{'s' * (len(parts) == 1)}; {pods}{alone}"
+    if one.change == "VM restart":
+        where = "its pods move, or stop meanwhile where no other Node takes them"
+        return f"its VM stops and starts; {where}; a drain deletes those without a controller"
+    return f"its VM is deleted once another machine has joined; {MOVE}"
+
+
+def _is_drained(one: MachineChange, record: Machine, state: ClusterState) -> bool:
+    """Whether the drain options ask for it, which they do for another version alone."""
+    strategy = state.cluster.upgrade_strategy
+    options = strategy.control_plane_drain if record.is_server else strategy.worker_drain
+    others = len(state.active) > 1
+    return options.enabled and others and any(field.path == VERSION for field in one.fields)

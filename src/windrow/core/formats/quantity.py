@@ -66,6 +66,11 @@ class Quantity:
         nanos = _divide(int(f"{whole}{fraction}") * times * NANO, by * 10 ** len(fraction))
         return cls(max(-LARGEST, min(LARGEST, nanos)), form)
 
+    @classmethod
+    def of_bytes(cls, size: int) -> Quantity:
+        """A size, which is printed in powers of 1024 where it is a multiple of one: `4Gi`."""
+        return cls(size * NANO, Form.BINARY)
+
     @property
     def value(self) -> int:
         """The amount as a whole number, rounded away from zero (Go's `Value()`)."""

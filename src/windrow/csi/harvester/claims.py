@@ -100,7 +100,7 @@ def render_claim(
     spec: Raw = {
         "accessModes": [modes.access],
         "volumeMode": modes.volume,
-        "resources": {"requests": {"storage": str(size)}},
+        "resources": {"requests": {"storage": str(Quantity.of_bytes(size))}},
     }
     if storage_class:
         spec["storageClassName"] = storage_class

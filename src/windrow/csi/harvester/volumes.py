@@ -15,6 +15,7 @@ from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.core.formats.json import Raw
+from windrow.core.formats.quantity import Quantity
 from windrow.core.rng import Rng
 from windrow.csi import names
 from windrow.csi.errors import CsiError, InvalidArgument
@@ -324,7 +325,7 @@ class HarvesterVolumes:
                 await self._shared.require_unshared(claim, "expanded")
             await self._wait_until_bound(volume_id)
             ref = self._claims.ref(volume_id)
-            change = {"spec": {"resources": {"requests": {"storage": str(size)}}}}
+            change = {"spec": {"resources": {"requests": {"storage": str(Quantity.of_bytes(size))}}}}
             with requesting(f"expand {ref}"), not_found_as(ref, VolumeNotFound(volume_id)):
                 await self._client.patch(ref, change)
         if size:

@@ -7,7 +7,10 @@ disrupts. The cluster manager carries out this plan; it is in status.pendingChan
 With a FILE, the management API is asked what it would make of it (a server-side dry run); nothing is written. Where
 `windrow check` finds an error, every one of them is printed instead. With a CLUSTER, what is pending of it is shown.
 
-Exit codes are those of `kubectl diff`: 0 there is nothing to do, 1 there are changes, above 1 an error.
+What `windrow check` and `windrow apply` warn of is printed beside the plan.
+
+Exit codes are those of `kubectl diff`: 0 there is nothing to do, 1 there are changes, above 1 an error. It is 3 where
+something of the manifest, or of the cluster's spec, is refused.
 
 Examples:
   windrow plan cluster.yaml
@@ -26,8 +29,9 @@ from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, to_cli_error
 from windrow.cli.manifests import place_in_namespace, print_notes, read_documents, unknown_kind_errors
-from windrow.cli.output.check_results import print_problems
+from windrow.cli.output.check_results import print_problems, render_problems
 from windrow.cli.output.data import list_of, render_data
+from windrow.cli.output.lines import to_text
 from windrow.cli.output.terminal import print_lines
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kubernetes.objects import Raw
@@ -81,9 +85,8 @@ async def _plan_documents(
 
     place_in_namespace(documents, args.namespace, manager.namespace)
     results = await plan.check_manifest(documents, manager.client)
-    errors = [one for one in results if one.errors]
-    if errors:
-        print_problems(errors, context)
+    if any(one.errors for one in results):
+        print_problems([one for one in results if one.errors], context)
         context.print_note("With these errors nothing would be applied.")
         return exit_codes.REFUSED
     plans = await plan.plan_manifest(documents, manager.client, context.now())
@@ -93,6 +96,8 @@ async def _plan_documents(
             "Name the file that contains it.",
             exit_codes.REFUSED,
         )
+    for text in to_text(render_problems(plan.list_warnings(results, plans), context.width)):
+        context.print_note(text)
     return _show(plans, args, context)
 
 
@@ -112,4 +117,6 @@ def _show(plans: list[ClusterPlan], args: argparse.Namespace, context: CliContex
     else:
         for place, one in enumerate(plans):
             print_lines(context, render_plan(one, context.width, is_first=place == 0))
+    if any(one.pending.refused for one in plans):
+        return exit_codes.REFUSED
     return exit_codes.DIFFERENCES if any(one.has_changes for one in plans) else exit_codes.OK
