@@ -81,3 +81,12 @@ def test_a_sum_keeps_the_suffixes_of_its_first_part_that_is_not_zero() -> None:
     assert str(Quantity.parse("1Gi") + Quantity.parse("1073741824")) == "2Gi"
     assert str(Quantity.parse("0") + Quantity.parse("1Gi")) == "1Gi"
     assert str(Quantity.parse("2Gi") * 3) == "6Gi"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(4 << 30, "4Gi"), (3 << 29, "1536Mi"), (1000, "1k"), (10**9 + 1, "1000000001"), (0, "0")],
+)
+def test_a_size_is_written_as_gos_binary_quantities_are(size: int, text: str) -> None:
+    assert str(Quantity.of_bytes(size)) == text
+    assert Quantity.parse(text).bytes == size
