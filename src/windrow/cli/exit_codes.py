@@ -15,7 +15,7 @@ INTERRUPTED = 130  # Ctrl-C; for demo also SIGTERM or SIGHUP
 
 MEANING = {
     OK: "done, and every check passed",
-    FAILED: "tried without success, or a check failed; of `plan`, that there are changes, as of `kubectl diff`",
+    FAILED: "tried without success, or a check failed; of `plan`, that there are changes and none is refused, as of `kubectl diff`",
     USAGE: "the command line could not be understood",
     REFUSED: "the input was refused; nothing was changed",
     NOT_FOUND: "the named object does not exist",

@@ -244,7 +244,8 @@ def test_roles_changed_after_bootstrap_are_named_and_in_the_warnings():
     seen = look(a_cluster(pool), [*some("s", 2, SERVERS), a_machine("s3", pool)])
 
     told = (
-        "refused of 2 machines of pool servers: spec.rkeConfig.machinePools[servers].workerRole false → true"
+        "2 machines of pool servers: spec.rkeConfig.machinePools[servers].workerRole false → true is refused, as the condition "
+        "Accepted says"
     )
     assert condition(status(seen), "UpToDate") == ("False", "OutOfDate", told)
     assert status(seen)["warnings"] == [told]

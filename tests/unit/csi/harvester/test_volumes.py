@@ -68,6 +68,7 @@ def test_a_claim_says_what_it_was_made_with_and_arms_no_deletion():
         assert annotations["windrow.io/csi-parameters"] == '{"hostVolumeMode":"block"}'
         assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
         assert claim["spec"]["volumeMode"] == "Block"
+        assert claim["spec"]["resources"] == {"requests": {"storage": "1Gi"}}, "as the Go driver writes it"
 
     live(story)
 
