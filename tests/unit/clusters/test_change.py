@@ -236,6 +236,15 @@ def test_a_machine_of_an_earlier_release_is_not_told_to_have_other_labels():
     assert pending_changes(changed(cluster, cluster, machines)).is_empty
 
 
+def test_machines_that_differ_in_their_credential_alone_are_compared_each():
+    cluster = a_cluster(WORKERS)
+    machines = [made("w1", WORKERS), record_of(made("w2", WORKERS), credential="ns:other")]
+
+    for order in (machines, machines[::-1]):
+        pending = pending_changes(changed(cluster, cluster, order))
+        assert [one.machine for one in pending.machines] == ["w2"]
+
+
 def test_the_most_disruptive_of_several_changes_counts_and_turns_come_first():
     before = a_cluster(WORKERS)
     pool = replace(WORKERS, options={**OPTIONS, "cpuCount": "8", "imageName": "i"}, labels={"a": "b"})

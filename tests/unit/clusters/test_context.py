@@ -169,6 +169,25 @@ def test_a_finalizer_is_added_and_removed_beside_those_of_others_on_the_very_obj
     on_a_site(story)
 
 
+def test_a_finalizer_that_another_adds_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(site: Site) -> None:
+        ref = CONFIG_MAP.ref("m", "fleet-default")
+        made = await site.api.create(CONFIG_MAP, new_object(CONFIG_MAP, "m", "fleet-default"))
+        find = site.api.find
+
+        async def find_before_another(ref: Any) -> Any:
+            found = await find(ref)
+            await site.api.patch(ref, {"metadata": {"finalizers": ["theirs/f"]}})
+            return found
+
+        monkeypatch.setattr(site.api, "find", find_before_another)
+        with pytest.raises(Conflict):
+            await site.context.patch_finalizers(ref, made["metadata"]["uid"], add="ours/f")
+        assert finalizers_of(await site.api.get(ref)) == ["theirs/f"]
+
+    on_a_site(story)
+
+
 def test_an_object_is_deleted_if_it_is_there_and_still_is_that_one() -> None:
     async def story(site: Site) -> None:
         ref = CONFIG_MAP.ref("m", "fleet-default")

@@ -569,6 +569,8 @@ def test_a_status_of_another_writer_reads_as_nothing_recorded():
 
     assert read_recorded_operations(odd) == RecordedOperations()
     assert read_recorded_operations({}) == RecordedOperations()
+    digests = {"etcdSnapshotMetadata": {"digest": "spec"}, "etcdSnapshotS3": {"digest": "s3"}}
+    assert read_recorded_operations(digests) == RecordedOperations(spec_digest="spec", s3_digest="s3")
     nodes = {"s1": {"tries": -1, "snapshot": "a", "final": "yes"}, "s2": 3}
     read = read_recorded_operations({"etcdSnapshotCreateRun": {"name": "n", "nodes": nodes}})
     assert read.snapshot == RecordedSnapshot(0, "", "n", (NodeSnapshot("s1", snapshot="a"),))

@@ -19,6 +19,7 @@ from windrow.clusters.api.manifest.supported_fields import (
     CLUSTER_FIELDS,
     HARVESTER_CONFIG_FIELDS,
     FieldTable,
+    is_set,
 )
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.clusters.api.references import list_grants
@@ -195,6 +196,24 @@ async def test_a_field_that_is_refused_is_an_error_of_its_path(path):
     (result,) = await check(a_manifest({"Cluster": [path]}))
 
     assert [one.field for one in result.errors] == [path]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({}, False),
+        ({"a": ""}, False),
+        ({"a": "", "b": "x"}, True),
+        ([], False),
+        ([""], False),
+        (["", "x"], True),
+        ([{"a": None}, {"a": False}], False),
+        (0, False),
+        (1, True),
+    ],
+)
+def test_a_value_says_something_where_anything_of_it_does(value: Any, says: bool):
+    assert is_set(value) is says
 
 
 def test_the_listed_fields_below_another_are_those_of_each_list():
