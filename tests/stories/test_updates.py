@@ -16,6 +16,7 @@ from tests.support.clock import run_driven
 from windrow.bootstrap.charts import HELM_CHART_CONFIG
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import APPLIED_REVISION, RETRY_UPDATE, UPDATE_IMAGE
+from windrow.emulator.guest_os.shell.run import Shell, Streams
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
 from windrow.kubernetes.resources import CONFIG_MAP, DEPLOYMENT, NODE, ApiResource
@@ -230,6 +231,38 @@ def test_charts_manifests_labels_and_taints_change_without_any_restart() -> None
             return it.transcript
 
     check_story("update-without-restart", story)
+
+
+@pytest.mark.long
+def test_labels_that_a_pool_had_do_not_come_back_with_a_restart_and_are_forgotten_with_the_next_job() -> None:
+    async def story() -> None:
+        servers, workers = (
+            a_pool("servers", 1, SERVERS),
+            a_pool("workers", 1, labels={"tier": "silver", "old": "x"}),
+        )
+        async with a_story(servers, workers) as it:
+            await it.stage.wait_for_settled()
+            pools = {"machinePools": [servers, a_pool("workers", 1, labels={"tier": "gold"})]}
+            await it.sim.management_client.patch(it.ref, {"spec": {"rkeConfig": pools}})
+            await it.sim.advance(minutes=1)
+            (machine,) = await machines_of(it.sim, it.ref, "workers")
+            assert nested(machine, "status", "formerLabels") == {"old": "x"}
+            sessions: Any = it.sim.harvester.hypervisor._sessions.values()
+            for session in sessions:
+                guest = session.machine.guest
+                await Shell(guest, guest.commands).run("systemctl restart rke2-agent", Streams())
+            await it.sim.advance(minutes=2)
+            (worker,) = [node for node in await it.stage.list_nodes() if "-workers-" in name_of(node)]
+            assert labels_of(worker)["tier"] == "gold"
+            assert "old" not in labels_of(worker)
+            await set_kubelet_args(it, "max-pods=99")
+            await until_up_to_date(it)
+            (machine,) = await machines_of(it.sim, it.ref, "workers")
+            assert nested(machine, "status", "formerLabels") is None
+            (worker,) = [node for node in await it.stage.list_nodes() if "-workers-" in name_of(node)]
+            assert (labels_of(worker)["tier"], labels_of(worker).get("old")) == ("gold", None)
+
+    run_driven(story())
 
 
 def booted(node: Raw) -> str:

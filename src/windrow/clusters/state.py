@@ -61,6 +61,7 @@ class Node:
     etcd_voter: bool | None = None  # None: not said (not an etcd node, or too early)
     unschedulable: bool = False
     labels: frozenset[str] = frozenset()  # their keys
+    label_items: frozenset[tuple[str, str]] = frozenset()
     macvlan: MacvlanState = ""  # whether its kernel has the module
     applied_revision: str = ""
     encryption_hash: str = (
@@ -101,6 +102,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         etcd_voter=None if voter is None else voter.status == "True",
         unschedulable=nested(raw, "spec", "unschedulable", default=False) is True,
         labels=frozenset(labels),
+        label_items=frozenset(labels.items()),
         macvlan=read_macvlan(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         encryption_hash=next(

@@ -641,6 +641,7 @@ class Guest:
     listed: int = 0
     pods: Sequence[dict[str, Any]] = ()
     snapshots: Any = field(default_factory=lambda: SimpleNamespace(observe=lambda: None))
+    charts: Any = field(default_factory=lambda: SimpleNamespace(observe=lambda: None))
     claims: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -763,8 +763,36 @@ def test_labels_and_taints_of_a_pool_are_those_of_its_nodes_at_once_but_for_what
             {"old": None, "tier": "gold", "zone": "b"},
             ("a=1:NoSchedule", "b:NoExecute"),
             ("c:NoSchedule",),
+            {"old": "x"},
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("found", "former", "wanted"),
+    [
+        ({"tier": "gold"}, {}, None),
+        ({}, {}, None),  # a label that was taken away by hand
+        ({"tier": "gold", "theirs": "1"}, {"old": "x"}, None),
+        ({"tier": "silver"}, {}, {"tier": "gold"}),
+        ({"tier": "gold", "old": "x"}, {"old": "x"}, {"old": None, "tier": "gold"}),
+        ({"tier": "gold", "old": "y"}, {"old": "x"}, None),  # set by somebody else since
+        ({"tier": "gold"}, {"tier": "silver"}, None),  # it is the pool's again
+        ({"tier": "gold"}, "odd", None),
+    ],
+)
+def test_labels_that_a_restart_has_brought_back_are_set_right_again(
+    found: dict[str, str], former: Any, wanted: dict[str, Any] | None
+) -> None:
+    pool = replace(WORKERS, labels={"tier": "gold"})
+    w1 = record_of(a_machine("w1", pool), labels={"tier": "gold"}, taints=())
+    w1 = record_of(w1, status={**w1.record.status, "formerLabels": former})
+    assert w1.node is not None
+    w1 = replace(w1, node=replace(w1.node, label_items=frozenset(found.items())))
+
+    actions = of_kind(plan_of(a_cluster(pool), [w1]), UpdateNode)
+
+    assert [one.labels for one in actions if isinstance(one, UpdateNode)] == ([wanted] if wanted else [])
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.plan.endpoint import find_other_join_server, has_lost_join_server
 from windrow.clusters.plan.operations import certificates, restarts
 from windrow.clusters.plan.updates.evidence import mark_of
+from windrow.clusters.plan.updates.live_changes import former_labels
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
@@ -206,7 +207,9 @@ class UpdateActions:
         await self._release_node(action, update.config_hash or "unknown", state)
         await self._record_present(machine, update)
         await self._delete_jobs(get_machine(action.machine, state), state, spares_running=False)
-        await self._end(machine, update.restart, self._find_certificates_end(action.machine, state))
+        writes_files = update.change in (SERVICE_RESTART, LIVE) and not update.restart
+        ends = self._find_certificates_end(action.machine, state)
+        await self._end(machine, update.restart, ends, writes_files=writes_files)
 
     def _find_certificates_end(self, name: str, state: ClusterState) -> str | None:
         """When its certificates end after its turn, as far as that is known; None where it changes nothing of it."""
@@ -268,8 +271,17 @@ class UpdateActions:
                 except (NotFound, Conflict):
                     continue
 
-    async def _end(self, machine: Machine, restarted: str = "", certificates_end: str | None = None) -> None:
+    async def _end(
+        self,
+        machine: Machine,
+        restarted: str = "",
+        certificates_end: str | None = None,
+        *,
+        writes_files: bool = False,
+    ) -> None:
         change: dict[str, Any] = {"update": None}
+        if writes_files and former_labels(machine):
+            change["formerLabels"] = None
         if certificates_end:
             change["certificatesExpiryDate"] = certificates_end
         if restarted:
@@ -295,7 +307,8 @@ class UpdateActions:
         await delete_stalled_pod(action, get_connection(self._guests, state))
 
     async def update_node(self, action: do.UpdateNode, state: ClusterState) -> None:
-        """The Node where it still is as it was read, then the record of what it has."""
+        """The Node where it still is as it was read, then the record of what it has. What a restart would bring back is recorded first, in
+        an execution of its own: raises StalePlan."""
         machine, connection = get_machine(action.machine, state).record, get_connection(self._guests, state)
         raw = await connection.client.find(NODE.ref(action.node))
         if raw is None:
@@ -305,6 +318,12 @@ class UpdateActions:
         ]
         kept = [taint for taint in kept if not _is_of(taint, action.taints)]
         taints = [*kept, *map(_read_taint, action.taints)]
+        before = former_labels(machine)
+        if before != action.former:  # before the Machine no longer says that it had them
+            former = {**dict.fromkeys(before), **action.former}
+            await self._context.patch_machine_status(machine, {"formerLabels": former})
+            await self._context.refresh_machine(machine.ref)
+            raise StalePlan
         metadata = {"resourceVersion": resource_version_of(raw), "labels": dict(action.labels)}
         try:
             await connection.patch_node(

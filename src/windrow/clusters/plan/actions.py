@@ -633,6 +633,7 @@ class UpdateNode(_MachineAction, reason="UpdateNode", done="Updated labels and t
     labels: Mapping[str, str | None]  # None: to be removed
     taints: tuple[str, ...]
     removed_taints: tuple[str, ...]
+    former: Mapping[str, str] = field(default_factory=dict)  # labels that a restart would bring back
 
 
 @dataclass(frozen=True)

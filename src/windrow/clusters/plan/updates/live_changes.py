@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.updates.turn import LIVE
 from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, UpdateNode
 from windrow.clusters.plan.updates.wanted import WantedUpdate, new_update
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.state import ClusterState, MachineState, Node
+from windrow.kubernetes.objects import nested
 
 
 def is_live(machine: MachineState) -> bool:
@@ -32,16 +34,38 @@ def begin_live(
 
 
 def plan_nodes(state: ClusterState, partial: PartialPlan) -> None:
-    """Labels and taints of pools are those of their Nodes at once. A Machine of an earlier release does not record them."""
+    """Labels and taints of pools are those of their Nodes at once. A Machine of an earlier release does not record them.
+
+    The distribution gives a Node the labels of its configuration file whenever its service starts, those of the last Job: what has
+    come back is set right again. A label that a Node lacks, and what others have put on it, stays so.
+    """
     for machine in state.active:
         record, node, pool = machine.record, machine.node, state.cluster.find_pool(machine.pool)
         if node is None or pool is None or pool.paused or record.labels is None or record.taints is None:
             continue
-        if record.labels == pool.labels and set(record.taints) == set(pool.taints):
+        former = {**former_labels(record), **record.labels}
+        former = {key: value for key, value in former.items() if key not in pool.labels}
+        is_recorded = record.labels == pool.labels and set(record.taints) == set(pool.taints)
+        if is_recorded and not _has_come_back(node, pool.labels, former):
             continue
-        labels: dict[str, str | None] = dict.fromkeys(record.labels.keys() - pool.labels.keys())
+        labels: dict[str, str | None] = dict.fromkeys(former)
         gone = tuple(taint for taint in record.taints if taint not in pool.taints)
         why = f"labels or taints of pool {pool.name} changed"
         partial.actions.append(
-            UpdateNode(why, machine.name, node.name, labels | dict(pool.labels), tuple(pool.taints), gone)
+            UpdateNode(
+                why, machine.name, node.name, labels | dict(pool.labels), tuple(pool.taints), gone, former
+            )
         )
+
+
+def former_labels(record: Machine) -> dict[str, str]:
+    """Labels that its pool had, and that its configuration file may still have."""
+    found = nested(record.status, "formerLabels", default={})
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def _has_come_back(node: Node, labels: Mapping[str, str], former: Mapping[str, str]) -> bool:
+    """Whether the Node has a label of its pool with another value, or one that its pool had."""
+    found = dict(node.label_items)
+    other = any(found.get(key, value) != value for key, value in labels.items())
+    return other or any(found.get(key) == value for key, value in former.items())
