@@ -776,7 +776,7 @@ def test_labels_and_taints_of_a_pool_are_those_of_its_nodes_at_once_but_for_what
         ({"tier": "gold", "theirs": "1"}, {"old": "x"}, None),
         ({"tier": "silver"}, {}, {"tier": "gold"}),
         ({"tier": "gold", "old": "x"}, {"old": "x"}, {"old": None, "tier": "gold"}),
-        ({"tier": "gold", "old": "y"}, {"old": "x"}, None),  # set by somebody else since
+        ({"tier": "gold", "old": "y"}, {"old": "x"}, None),  # set by another client since
         ({"tier": "gold"}, {"tier": "silver"}, None),  # it is the pool's again
         ({"tier": "gold"}, "odd", None),
     ],
