@@ -43,6 +43,7 @@ from windrow.clusters.plan.actions import (
     BeginUpdate,
     CordonNode,
     DeleteMachine,
+    Disruption,
     EndMaintenance,
     EvictPods,
     RecordHostBack,
@@ -50,6 +51,7 @@ from windrow.clusters.plan.actions import (
     RecordUpdateStep,
     StartVM,
 )
+from windrow.clusters.plan.disruptions import admit
 from windrow.clusters.plan.hosts.hold import HOST_TIMEOUT
 from windrow.clusters.plan.hosts.maintenance import list_drained
 from windrow.clusters.plan.planner import Plan, plan_cluster
@@ -98,6 +100,11 @@ def plan_with(*changed: MachineState, now: datetime = NOON, **rest: Any) -> Plan
 
 def stuck(machine: MachineState = W1) -> MachineState:
     return sighted(machine, is_migratable=False)
+
+
+def cordoned(machine: MachineState) -> MachineState:
+    assert machine.node is not None
+    return replace(machine, node=replace(machine.node, unschedulable=True))
 
 
 # -- before the VM goes --------------------------------------------------------------------------------------------
@@ -164,6 +171,7 @@ def test_pods_are_asked_for_while_the_vm_is_about_to_go_and_the_node_can_be_drai
         unready(a_machine("w2", WORKERS)),
         replace(a_machine("w2", WORKERS), node=None),
         sighted(a_machine("w2", WORKERS), state="stopping"),
+        cordoned(a_machine("w2", WORKERS)),
         on(stuck(a_machine("w2", WORKERS)), shutdown=STUCK),
     ],
 )
@@ -174,6 +182,21 @@ def test_a_node_is_not_cordoned_where_no_other_that_stays_takes_its_pods(other: 
 
     made = [one for one in of_kind(plan, RecordMaintenance) if one.subject == "w1"]
     assert [one.maintenance.cordoned for one in made if isinstance(one, RecordMaintenance)] == [False]
+
+
+def test_one_whose_host_is_back_takes_pods_again() -> None:
+    other = on(a_machine("w2", WORKERS), None, shutdown=STUCK, ended=NOON)
+
+    made = of_kind(planned(a_cluster(WORKERS), [on(stuck()), other]), RecordMaintenance)
+
+    assert [one.maintenance.cordoned for one in made if isinstance(one, RecordMaintenance)] == [True]
+
+
+def test_a_host_that_goes_again_is_a_maintenance_of_its_own() -> None:
+    (record,) = plan_with(on(W1, shutdown=STUCK, ended=NOON), now=NOON + minutes(5)).actions
+
+    assert isinstance(record, RecordMaintenance)
+    assert record.maintenance == RecordedMaintenance("host-1", UPGRADE.because, NOON + minutes(5))
 
 
 def test_a_node_that_a_user_has_cordoned_stays_the_users() -> None:
@@ -256,7 +279,9 @@ def test_a_vm_that_could_have_migrated_and_is_off_is_started_elsewhere_at_once()
 
 
 def test_a_vm_that_is_found_off_on_such_a_host_counts_as_shut_down_for_it() -> None:
-    (record,) = plan_with(on(stopped(W1))).actions
+    plan = plan_with(on(stopped(W1)))
+    (record,) = plan.actions
+    assert plan.diagnoses["w1"].waiting_for == f"VirtualMachine default/w1 to run (now stopped); {SENTENCE}"
 
     assert isinstance(record, RecordMaintenance)
     assert record.maintenance.shutdown == "it is off"
@@ -366,6 +391,8 @@ def test_no_turn_begins_on_a_machine_whose_host_is_in_maintenance() -> None:
     assert first not in subjects(plan, BeginUpdate)
     assert held(plan)[first] == SENTENCE
 
+    fresh = [on(one) if one.name == first else one for one in (s1, s2, s3)]  # not recorded yet
+    assert held(plan_of(cluster, fresh))[first] == SENTENCE
     over = [on(one, None, ended=NOON) if one.name == first else one for one in (s1, s2, s3)]
     assert held(plan_of(cluster, over))[first] == "host host-1 was in maintenance until just now"
 
@@ -458,3 +485,24 @@ def test_the_host_of_a_vm_that_is_off_is_the_one_that_it_was_on_last() -> None:
     assert host_of(recorded(W1).record, off) == "host-1"
     assert host_of(record, missing(W1).vm) == ""
     assert host_of(record, None) == "host-3"
+
+
+@pytest.mark.parametrize(
+    ("kind", "machine", "because"),
+    [
+        ("roll", on(W1), SENTENCE),
+        ("roll", on(W1, None, ended=NOON), "host host-1 was in maintenance until just now"),
+        ("roll", W1, None),
+        ("scale-down", on(W1), None),  # a user wants fewer
+        ("replace", on(missing(W1)), None),
+    ],
+)
+def test_a_machine_is_not_replaced_for_a_change_while_its_host_is_in_maintenance(
+    kind: Any, machine: MachineState, because: str | None
+) -> None:
+    state = look(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), machine, a_machine("w2", WORKERS)])
+
+    admitted, refused = admit([Disruption(kind, DeleteMachine("it is due", "w1"))], state)
+
+    assert [one.because for one in refused] == ([] if because is None else [because])
+    assert len(admitted) == (because is None)

@@ -28,7 +28,7 @@ SHUTDOWN_STRATEGIES = frozenset(
 )
 
 # States of a host in an Upgrade before anything happens to its VMs, and after.
-_PREPARING = frozenset({"", "Images preloading", "Images preloaded"})
+_PREPARING = frozenset({"Images preloading", "Images preloaded"})
 _SUCCEEDED, _FAILED = "Succeeded", "Failed"
 # Of what is read: more hosts no Harvester has, and longer words say nothing more.
 MAX_HOSTS = 1000
@@ -87,7 +87,7 @@ def read_upgrade(raw: Mapping[str, Any]) -> HarvesterUpgrade:
     )
     return HarvesterUpgrade(
         name_of(raw),
-        str(nested(raw, "spec", "version", default="") or "")[:MAX_WORD],
+        str(nested(raw, "spec", "version") or "")[:MAX_WORD],
         is_deleting(raw) or (completed is not None and completed.status in ("True", "False")),
         tuple(listed[:MAX_HOSTS]),
         labels_of(raw).get(LATEST_UPGRADE) == "true",
