@@ -36,6 +36,7 @@ from windrow.clusters.api.updates.turn import (
 )
 from windrow.clusters.plan.updates.gates import why_not_begin, why_not_go_on, why_not_removed
 from windrow.clusters.state import ClusterState, GuestState, MachineState
+from windrow.harvester.hosts.maintenance import HostMaintenance
 
 NEW = "v1.35.4+rke2r1"
 SERVERS, WORKERS = a_pool("servers", 3, SERVER), a_pool("workers", 3)
@@ -206,6 +207,13 @@ def test_a_turn_goes_on_by_what_the_others_are_now() -> None:
 def test_no_turn_goes_on_while_the_guest_is_not_watched() -> None:
     because = "the guest API to be watched again (connection reset)"
     assert going_on(in_turn(S2), S1, S3, guest=INTERRUPTED) == because
+
+
+def test_a_turn_waits_for_the_host_of_its_machine_and_of_no_other() -> None:
+    maintenance = HostMaintenance("host-1", "it is cordoned", has_refuge=True)
+    because = f"its host to be back ({maintenance})"
+    assert going_on(replace(in_turn(S2), maintenance=maintenance), S1, S3) == because
+    assert going_on(in_turn(S2), S1, replace(S3, maintenance=maintenance)) == ""
 
 
 def test_what_the_machine_itself_is_does_not_hold_its_turn() -> None:

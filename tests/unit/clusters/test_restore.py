@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from tests.unit.clusters.builders import (
     NOON,
+    SECRETS,
     SERVER,
     a_cluster,
     a_machine,
@@ -246,6 +247,58 @@ def test_an_older_release_does_not_read_what_a_newer_one_has_written():
     assert restore.check_snapshot(newer, REQUEST, unrecorded) is not None
     assert restore.check_snapshot(a_snapshot(), REQUEST, unrecorded) is None
     assert refusal(a_snapshot("odd")) == ""
+
+
+def test_a_snapshot_of_a_former_token_that_is_kept_is_fit():
+    mark = {"annotations": {"etcd.rke2.cattle.io/snapshot-token-hash": token_hash("former")}}
+    keeping = replace(SECRETS, former_server_passwords=("former",))
+
+    assert refusal(a_snapshot(**mark)).startswith("was made with another server token")
+    assert refusal(a_snapshot(**mark), secrets=keeping) == ""
+    assert refusal(a_snapshot(**mark), secrets=None).startswith("was made with another server token")
+    assert refusal(a_snapshot(), secrets=None) == ""
+
+
+def test_of_a_snapshot_on_a_disk_the_server_that_has_it_keeps_its_release():
+    on_disk, wanted = {"spec": {"s3": None}}, replace(REQUEST, config="kubernetesVersion")
+
+    assert refusal(a_snapshot(**on_disk)) == ""
+    assert refusal(a_snapshot(**on_disk), wanted) == ""
+    assert refusal(a_snapshot("v1.34.1+rke2r1", **on_disk)) == ""  # the data alone, by what runs
+    assert refusal(a_snapshot("v1.34.1+rke2r1", **on_disk), wanted) == (
+        "is on a disk, its server runs v1.35.1+rke2r1 and keeps that, and the cluster would be v1.34.1+rke2r1"
+    )
+    assert refusal(a_snapshot("v1.34.1+rke2r1"), wanted) == ""
+    # What runs counts, not what is asked for in the same breath.
+    asked = {"version": "v1.34.1+rke2r1"}
+    assert "its server runs v1.35.1" in refusal(
+        a_snapshot("v1.34.1+rke2r1", **on_disk), wanted, cluster=asked
+    )
+
+
+def test_a_snapshot_on_a_disk_is_restored_by_the_server_that_has_it():
+    gone = [one for one in some("s", 3, SERVERS) if one.name != "s1"]
+    on_disk = a_snapshot(spec={"s3": None})
+
+    assert refusal(on_disk, machines=gone) == (
+        "is on the disk of Node s1 only, and no server of the Cluster is that Node any more"
+    )
+    assert refusal(a_snapshot(), machines=gone) == ""
+
+
+def test_a_file_whose_end_is_missing_is_refused():
+    assert refusal(a_snapshot(status={"size": str(512 * 8)})) == (
+        "has 4096 bytes, and its end is missing: it was cut off when it was written"
+    )
+
+
+@pytest.mark.parametrize("phase", [one for one in get_args(RestorePhase) if one])
+def test_nothing_else_is_done_until_the_servers_of_before_are_gone(phase: RestorePhase):
+    by_new_machines, in_place = ("Started", "Shutdown"), ("Restore", "PostRestorePodCleanup")
+
+    assert restore.is_exclusive(a_state(at(phase))) is (phase in by_new_machines)
+    kept = a_state(at(phase, member="uid-s1"))
+    assert restore.is_exclusive(kept) is (phase in (*by_new_machines, *in_place))
 
 
 def test_without_a_spec_only_the_data_can_be_restored():

@@ -363,6 +363,9 @@ def test_a_server_through_which_another_joins_stays_while_it_serves_and_goes_whe
     assert removable(wanted(pool), rolling(pool, [w1, w2]), "w1") == (["w2"], waits)
     assert removable(wanted(pool), rolling(pool, [w1, w2])) == (["w1", "w2"], "")
     lost = "1 of 2 machines of pool workers are Ready, and 1 must stay"
+    three = a_pool("workers", 3, max_surge=NONE, max_unavailable=TWO)
+    sick = [unready(a_machine("w1", three)), *some("w", 3, three)[1:]]
+    assert removable(wanted(three), rolling(three, sick))[0] == ["w1", "w2"]
     careful = replace(pool, max_unavailable=ONE)
     assert removable(wanted(careful), rolling(careful, [w1, unready(w2)]), "w2") == (["w2"], lost)
 

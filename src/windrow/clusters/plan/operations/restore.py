@@ -260,7 +260,7 @@ def _check_token(snapshot: ETCDSnapshot, where: str, state: ClusterState) -> Pro
     """A token of before opens it, too: the cluster goes back to that one then."""
     own = token_hash(state.secrets.server_password) if state.secrets else ""
     known = state.secrets.server_passwords if state.secrets else ()
-    if snapshot.file.token_hash in ("", own) or find_password(snapshot.file.token_hash, known):
+    if not snapshot.file.token_hash or find_password(snapshot.file.token_hash, known):
         return None
     return _refuse(
         f"{where} was made with another server token (digest {snapshot.file.token_hash}, that of the Cluster is {own}), and what "
@@ -281,8 +281,8 @@ def _check_spec(
         return _refuse(f"{where}: {error}", "set restoreRKEConfig to none, and the spec yourself")
     if request.config == "all" and spec_digest(spec) not in state.recorded.operations.specs:
         return _refuse(f"{where}: {NOT_WRITTEN}", NOT_WRITTEN_HINT)
-    then = str(spec.get("kubernetesVersion"))
-    wanted = then if request.config != "none" else state.recorded.version or state.cluster.version
+    then, running = str(spec.get("kubernetesVersion")), state.recorded.version or state.cluster.version
+    wanted = then if request.config != "none" else running
     try:
         was, will = Version.parse(then), Version.parse(wanted)
     except NotVersion:
@@ -294,7 +294,6 @@ def _check_spec(
             f"{where} was made by {then}, and the cluster would be {wanted}, which cannot read it",
             "set restoreRKEConfig to kubernetesVersion, so that the release of then is installed",
         )
-    running = state.recorded.version or state.cluster.version
     if read_snapshot(raw).file.s3 is None and wanted != running:
         return _refuse(
             f"{where} is on a disk, its server runs {running} and keeps that, and the cluster would be {wanted}",
