@@ -147,6 +147,7 @@ class Pod:
     namespace: str
     name: str
     is_deleting: bool = False
+    is_bare: bool = False  # no controller would create it again
 
 
 # States of a VM that does not run and will not by itself.

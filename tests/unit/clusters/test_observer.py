@@ -825,7 +825,7 @@ def test_what_is_attached_to_a_drained_node_is_read_before_its_vm_goes() -> None
 def a_pod(
     name: str, node: str = NAME, phase: str = "Running", owner: str = "ReplicaSet", **head: Any
 ) -> dict[str, Any]:
-    owners = [{"kind": owner, "name": "o"}] if owner else []
+    owners = [{"kind": owner, "name": "o", "controller": True}] if owner else []
     return {
         "metadata": {"name": name, "namespace": "shop", "ownerReferences": owners, **head},
         "spec": {"nodeName": node},
@@ -852,7 +852,7 @@ def test_a_drained_node_waits_for_its_pods_but_for_those_that_belong_to_it_or_ha
 
     assert machine.pods == (
         Pod("shop", "web"),
-        Pod("shop", "alone"),
+        Pod("shop", "alone", is_bare=True),
         Pod("shop", "starting"),
         Pod("shop", "going", is_deleting=True),
     )

@@ -334,6 +334,22 @@ def test_pods_are_evicted_before_the_job() -> None:
         assert named in many.waits_by_machine["w1"].what
 
 
+@pytest.mark.parametrize(("force", "evicted"), [(False, ()), (True, (("shop", "debug"),))])
+def test_pods_without_a_controller_stay_unless_force_is_set(force: bool, evicted: Any) -> None:
+    bare = Pod("shop", "debug", is_bare=True)
+    alone = a_turn(in_turn(W1, an_update(cordoned=True), pods=(bare,)), drained_cluster(force=force))
+    both = a_turn(in_turn(W1, an_update(cordoned=True), pods=(POD, bare)), drained_cluster(force=force))
+
+    assert [type(one) for one in of_kind(alone, EvictPods, RecordUpdateStep)] == [
+        EvictPods if force else RecordUpdateStep
+    ]
+    (action,) = of_kind(both, EvictPods)
+    assert isinstance(action, EvictPods)
+    assert action.pods == (("shop", "cart-0"), *evicted)
+    count = "2 pods" if force else "1 pods"
+    assert f"{count} to be evicted from Node w1" in both.waits_by_machine["w1"].what
+
+
 @pytest.mark.parametrize(
     ("options", "kinds"),
     [

@@ -28,6 +28,7 @@ def test_a_strategy_is_read_as_rancher_writes_it() -> None:
         "timeout": 120,
         "ignoreErrors": True,
         "disableEviction": True,
+        "force": True,
         "gracePeriod": -1,
     }
 
@@ -43,7 +44,7 @@ def test_a_strategy_is_read_as_rancher_writes_it() -> None:
         IntOrPercent(None, 2),
         IntOrPercent(10),
         DrainOptions(enabled=True, timeout=timedelta(seconds=600)),
-        DrainOptions(True, timedelta(seconds=120), ignore_errors=True, disable_eviction=True),
+        DrainOptions(True, timedelta(seconds=120), ignore_errors=True, disable_eviction=True, force=True),
     )
 
 

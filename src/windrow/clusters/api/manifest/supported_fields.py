@@ -123,7 +123,6 @@ _NOT_YET = "this release does not act on it yet"
 _ROLLOUTS = "changes are not carried out on machines that exist yet, see the condition UpToDate"
 _DRAIN_OPTIONS = {
     "deleteEmptyDirData": "pods with such data are evicted as all others are",
-    "force": "pods without a controller are evicted as all others are",
     "gracePeriod": "each pod has its own",
     "ignoreDaemonSets": "their pods always stay",
     "postDrainHooks": "this release does not act on it yet",
@@ -277,6 +276,8 @@ CLUSTER_FIELDS = FieldTable(
         + "test_pods_that_never_leave_stop_the_turn_unless_errors_are_ignored",
         f"{_STRATEGY}.workerDrainOptions.ignoreErrors": _UPDATES
         + "test_pods_that_never_leave_stop_the_turn_unless_errors_are_ignored",
+        f"{_STRATEGY}.workerDrainOptions.force": _UPDATES
+        + "test_pods_without_a_controller_stay_unless_force_is_set",
         f"{_STRATEGY}.workerDrainOptions.disableEviction": _UPDATES
         + "test_pods_are_deleted_where_eviction_is_disabled",
         "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",

@@ -24,6 +24,7 @@ class DrainOptions:
     timeout: timedelta = DRAIN_TIMEOUT
     ignore_errors: bool = False
     disable_eviction: bool = False
+    force: bool = False  # pods without a controller leave, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +63,5 @@ def _read_drain(fields: Fields) -> DrainOptions:
         timeout=timedelta(seconds=seconds) if seconds else DRAIN_TIMEOUT,
         ignore_errors=fields.flag("ignoreErrors"),
         disable_eviction=fields.flag("disableEviction"),
+        force=fields.flag("force"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from windrow.clusters.api.updates.strategy import DrainOptions
@@ -12,7 +13,7 @@ from windrow.clusters.plan.updates.evidence import await_guest, is_applied_alrea
 from windrow.clusters.plan.updates.failures import RECHECK, fail, retry_hint
 from windrow.clusters.plan.updates.former_jobs import await_former_jobs
 from windrow.clusters.plan.updates.gates import why_not_go_on
-from windrow.clusters.state import ClusterState, MachineState, Node
+from windrow.clusters.state import ClusterState, MachineState, Node, Pod
 from windrow.core.formats.duration import human_duration
 
 
@@ -20,6 +21,13 @@ def drain_options(machine: MachineState, state: ClusterState) -> DrainOptions:
     """Those of `upgradeStrategy` for servers or for workers."""
     strategy = state.cluster.upgrade_strategy
     return strategy.control_plane_drain if machine.record.is_server else strategy.worker_drain
+
+
+def list_leaving(machine: MachineState, state: ClusterState) -> tuple[Pod, ...]:
+    """The pods that leave its Node: without `force` those without a controller stay, since nothing would create them again. They run
+    beside a service that restarts, and come back with a VM."""
+    force = drain_options(machine, state).force
+    return tuple(pod for pod in machine.pods if force or not pod.is_bare)
 
 
 def must_drain(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
@@ -42,8 +50,9 @@ def drain(machine: MachineState, update: MachineUpdate, state: ClusterState, par
         why = f"Machine {machine.name} is updated"
         partial.actions.append(MarkNode(why, machine.name, node.name, update.cordoned))
         return
-    if must_drain(machine, update, state) and machine.pods and machine.is_ready:
-        _evict(machine, node, update, state, partial)
+    leaving = list_leaving(machine, state)
+    if must_drain(machine, update, state) and leaving and machine.is_ready:
+        _evict(machine, node, leaving, update, state, partial)
         return
     _begin_apply(machine, update, "its Node is ready for it", state, partial)
 
@@ -62,12 +71,17 @@ def _begin_apply(
 
 
 def _evict(
-    machine: MachineState, node: Node, update: MachineUpdate, state: ClusterState, partial: PartialPlan
+    machine: MachineState,
+    node: Node,
+    pods: Sequence[Pod],
+    update: MachineUpdate,
+    state: ClusterState,
+    partial: PartialPlan,
 ) -> None:
     options = drain_options(machine, state)
     until = (update.step_since or state.now) + options.timeout
-    named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in machine.pods[:3])
-    more = f" and {len(machine.pods) - 3} more" if len(machine.pods) > 3 else ""
+    named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in pods[:3])
+    more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
     if state.now >= until:
         if options.ignore_errors:
             why = f"ignoreErrors: {named}{more} did not leave within {human_duration(options.timeout)}"
@@ -80,12 +94,12 @@ def _evict(
         )
         fail(machine, update, "Drain", message, hint, state, partial)
         return
-    to_evict = tuple((pod.namespace, pod.name) for pod in machine.pods if not pod.is_deleting)
+    to_evict = tuple((pod.namespace, pod.name) for pod in pods if not pod.is_deleting)
     if to_evict:
         why = "the Node is drained before it is updated"
         partial.actions.append(EvictPods(why, machine.name, to_evict, options.disable_eviction))
     partial.wait(
-        f"{len(machine.pods)} pods to be evicted from Node {node.name} ({named}{more})",
+        f"{len(pods)} pods to be evicted from Node {node.name} ({named}{more})",
         f"it is updated to {update.version}; its turn fails if that takes longer than {human_duration(options.timeout)}",
         machine.name,
         min(until, state.now + RECHECK),

@@ -27,7 +27,7 @@ async def list_pods_to_evict(client: Client, node: str) -> list[Pod]:
     """The pods that must leave the Node: not those that belong to it (DaemonSets, mirrors) or have ended. Raises KubeError."""
     pods = await _list_pods(client, node)
     return [
-        Pod(namespace_of(raw), name_of(raw), is_deleting(raw))
+        Pod(namespace_of(raw), name_of(raw), is_deleting(raw), not _has_controller(raw))
         for raw in pods
         if not _belongs_to_node(raw) and not _has_ended(raw)
     ]
@@ -56,6 +56,10 @@ async def _list_pods(client: Client, node: str) -> list[Raw]:
 def _belongs_to_node(raw: Raw) -> bool:
     owners = objects_at(raw, "metadata", "ownerReferences")
     return any(owner.get("kind") == "DaemonSet" for owner in owners) or MIRROR_POD in annotations_of(raw)
+
+
+def _has_controller(raw: Raw) -> bool:
+    return any(owner.get("controller") is True for owner in objects_at(raw, "metadata", "ownerReferences"))
 
 
 def _has_ended(raw: Raw) -> bool:
