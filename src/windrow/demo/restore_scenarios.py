@@ -48,7 +48,8 @@ async def snapshot_and_restore(cluster: DemoCluster) -> None:
     cluster.report.add(f"http://{address_of(service)}/ does not answer any more")
     begun = cluster.clock.now()
     cluster.report.add(f"the restore of that snapshot is asked for: etcdSnapshotRestore of {cluster.ref}")
-    request = {"name": name_of(snapshot), "restoreRKEConfig": "none"}
+    # Its version is the one that the machines run: that the cluster does is recorded later, once its charts had their time.
+    request = {"name": name_of(snapshot), "restoreRKEConfig": "kubernetesVersion"}
     if await _request(cluster, "etcdSnapshotRestore", request) is None:
         return
     await cluster.wait_for_settled()

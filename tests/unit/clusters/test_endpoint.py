@@ -73,6 +73,7 @@ from windrow.clusters.plan.endpoint import (
     JoinServer,
     find_join_server,
     find_join_server_of,
+    find_other_join_server,
     find_stable_api_url,
     find_stable_join_url,
     has_lost_join_server,
@@ -810,3 +811,19 @@ def test_the_endpoint_of_a_cluster_that_has_not_begun_is_of_the_version_that_it_
     assert find_stable_join_url(look(asked)) == "https://10.0.0.9:9345"
     assert find_stable_join_url(look(replace(asked, version="v1.35.1+k3s1"))) == "https://10.0.0.9:6443"
     assert find_stable_api_url(look(newborn)) == find_stable_join_url(look(newborn)) == ""
+
+
+CONTROL = a_pool("control", 2, frozenset({Role.CONTROL_PLANE}))
+
+
+def test_a_server_whose_join_server_is_lost_is_told_another_one_and_rather_one_with_etcd() -> None:
+    controls, members = some("c", 2, CONTROL), some("s", 2, SERVERS)
+
+    def other(*machines: MachineState) -> str:
+        return find_other_join_server(machines[0], look(a_cluster(SERVERS, CONTROL), machines))
+
+    assert other(*controls, *members) == f"https://{members[0].address}:9345"
+    assert other(*controls) == f"https://{controls[1].address}:9345"
+    assert other(controls[0]) == "", "not itself"
+    assert other(controls[0], unready(members[0]), missing(members[1])) == ""
+    assert other(controls[0], *some("w", 2, WORKERS)) == "", "no worker is joined through"
