@@ -36,6 +36,8 @@ from windrow.clusters.api.secrets import SecretData, read_secret_data, read_secr
 from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.token_rotation import TokenRotation
+from windrow.clusters.plan import bootstrap
+from windrow.clusters.plan.actions import ProvisionVM
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import rotation, token_rotation
 from windrow.clusters.sources.servers.supervisor import Supervisor
@@ -48,6 +50,7 @@ from windrow.kubernetes.resources import NAMESPACE, SECRET
 
 SERVERS, WORKERS = a_pool("servers", 3, SERVER), a_pool("workers", 1)
 REF, HELD = CLUSTER.ref("prod", "fleet-default"), SECRET.ref("prod-windrow-secrets", "fleet-default")
+JOIN = "https://10.0.0.1:9345"
 BEGIN, GIVE = do.BeginTokenRotation("asked", 1, "s1"), do.RotateToken("it is known", "s1")
 
 
@@ -110,6 +113,20 @@ def test_rotations_come_one_after_the_other() -> None:
 )
 def test_no_turn_begins_before_the_configuration_has_the_new_token(phase: str, holds: bool) -> None:
     assert rotation.holds_turns(a_state(at(phase))) is holds
+
+
+@pytest.mark.parametrize("phase", ["Prepare", "Rotate", "PostRotateRestart"])
+def test_no_server_is_made_with_a_token_that_is_about_to_open_nothing(phase: Any) -> None:
+    unmade = {"provisioned": None, "driver_config": None, "status": {}, "conditions": (), "join_server": JOIN}
+    machines = [
+        replace(record_of(a_machine(name, pool), **unmade), vm=None, node=None)
+        for name, pool in (("s4", SERVERS), ("w2", WORKERS))
+    ]
+    state = a_state(at(phase), machines=[*some("s", 3, SERVERS), *machines])
+    partial = bootstrap.plan(state)
+    made = {one.machine for one in partial.actions if isinstance(one, ProvisionVM)}
+    held = {one.machine for one in partial.waits if "new server token" in one.what}
+    assert (made, held) == (({"s4", "w2"}, set()) if phase == "PostRotateRestart" else ({"w2"}, {"s4"}))
 
 
 def test_a_server_that_does_not_take_it_is_asked_again_and_given_up_after_half_an_hour() -> None:

@@ -36,6 +36,7 @@ from windrow.clusters.plan.endpoint import (
     list_join_urls,
 )
 from windrow.clusters.plan.names import Wanted, plan_creation
+from windrow.clusters.plan.operations import token_rotation
 from windrow.clusters.state import ClusterState, MachineState
 
 
@@ -168,6 +169,10 @@ def _provision(state: ClusterState, partial: PartialPlan) -> None:
             continue
         # A machine that boots, or has booted, cannot be told another server any more.
         told = machine.record.was_requested or machine.record.was_adopted
+        if machine.record.is_server and not told and token_rotation.holds_turns(state):
+            what = "the new server token to be the one of the Secret of the cluster"
+            partial.wait(what, "it is made, and joins with that", machine.name)
+            continue
         match JoinServer("present") if told else find_join_server_of(machine, state):
             case JoinServer("lost"):
                 why = f"it would join through {machine.record.join_server}, an address that no server has any more"
