@@ -12,10 +12,11 @@ from tests.unit.clusters.builders import NOON, a_cluster, a_machine, a_pool, loo
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.operations.recorded import RecordedOperations, read_recorded_operations
-from windrow.clusters.api.operations.rotations import RecordedRenewal
+from windrow.clusters.api.operations.rotations import CERTIFICATE_SERVICES, RecordedRenewal
 from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations import certificates
 from windrow.clusters.plan.operations.actions import BeginRenewal, WarnOfCertificates
+from windrow.clusters.plan.operations.restarts import RestartOrder
 from windrow.clusters.state import ClusterState, GuestState
 from windrow.clusters.status import credential_condition
 from windrow.core.clock import format_time
@@ -200,6 +201,7 @@ def test_it_waits_while_it_is_held_and_says_for_what() -> None:
     ("left", "renewal", "wanted"),
     [
         (10, RecordedRenewal(), ("False", "ExpireSoon")),
+        (60, RecordedRenewal(warned_of=NOON), ("False", "ExpireSoon")),
         (0, RecordedRenewal(), ("False", "Expired")),
         (10, RecordedRenewal(id="renewal-0-1"), ("True", "Renewing")),
         (300, RecordedRenewal(warned_of=NOON), ("True", "Valid")),
@@ -232,3 +234,25 @@ def test_a_client_certificate_for_harvester_that_ends_soon_is_told(left: int, re
     assert condition is not None
     assert (condition.status, condition.reason) == ("True", reason)
     assert ("Secret fleet-default/cc-one" in condition.message) is (reason == "ExpiresSoon")
+
+
+def test_what_holds_the_renewal_is_told() -> None:
+    def said(**cluster: Any) -> str:
+        condition = certificates.certificates_condition(a_state(left=10 * DAY, cluster=cluster))
+        assert condition is not None
+        return condition.message
+
+    assert "spec.paused holds their renewal" in said(paused=True)
+    assert said().endswith("; services restart one after the other, which renews them")
+
+
+def test_the_services_that_have_certificates_are_those_of_the_distributions() -> None:
+    of_servers = "admin api-server auth-proxy cloud-controller controller-manager etcd scheduler rke2-server k3s-server"
+    of_all = "kubelet kube-proxy rke2-controller k3s-controller"
+    assert CERTIFICATE_SERVICES == (*of_servers.split(), *of_all.split())
+    order = RestartOrder("id", "", None, services=CERTIFICATE_SERVICES)
+    server, worker = a_state().machines
+    assert order.list_services(worker, "rke2") == ("kubelet", "kube-proxy", "rke2-controller")
+    assert order.list_services(worker, "k3s") == ("kubelet", "kube-proxy", "k3s-controller")
+    assert "rke2-server" in order.list_services(server, "rke2")
+    assert "k3s-server" not in order.list_services(server, "rke2")

@@ -98,6 +98,8 @@ def test_it_waits_for_servers_that_are_away_since_they_would_not_start_again() -
     assert waits(a_state(machines=[*servers[:2], newcomer])) == ["all servers to be Ready (s3)"]
     silent = GuestState("unreachable", "no answer")
     assert waits(a_state(guest=silent)) == ["a server to be Ready, and the guest API to answer"]
+    no_server = a_state(machines=some("w", 1, WORKERS))
+    assert waits(no_server) == ["a server to be Ready, and the guest API to answer"]
     assert waits(a_state(cluster={"paused": True})) == ["spec.paused to be unset"]
 
 
