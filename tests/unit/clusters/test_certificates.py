@@ -249,7 +249,7 @@ def test_what_holds_the_renewal_is_told() -> None:
 def test_the_services_that_have_certificates_are_those_of_the_distributions() -> None:
     of_servers = "admin api-server auth-proxy cloud-controller controller-manager etcd scheduler rke2-server k3s-server"
     of_all = "kubelet kube-proxy rke2-controller k3s-controller"
-    assert CERTIFICATE_SERVICES == (*of_servers.split(), *of_all.split())
+    assert (*of_servers.split(), *of_all.split()) == CERTIFICATE_SERVICES
     order = RestartOrder("id", "", None, services=CERTIFICATE_SERVICES)
     server, worker = a_state().machines
     assert order.list_services(worker, "rke2") == ("kubelet", "kube-proxy", "rke2-controller")
