@@ -192,13 +192,46 @@ async def restore(stage: DemoCluster) -> None:
         if "etcd" in machine["spec"]["roles"]:
             vm = await stage.get_vm(machine)
             await stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
+    await _restore(stage, name=name)
+
+
+async def restore_in_place(stage: DemoCluster) -> None:
+    """A user names the snapshot on the disk of a server."""
+    snapshots = await stage.manager.list(ETCD_SNAPSHOT, stage.namespace)
+    await _restore(stage, name=min(map(name_of, snapshots)))
+
+
+async def reset_quorum(stage: DemoCluster) -> None:
+    """Of two servers one is lost, and a user names the other."""
+    lost, left = (raw for raw in await stage.list_machines() if "etcd" in raw["spec"]["roles"])
+    vm = await stage.get_vm(lost)
+    await stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
+
+    def is_silent(world: Objects) -> bool | None:
+        status = nested(world.get((stage.namespace, stage.name)), "status", default={})
+        return None if status.get("ready") else True
+
+    await wait_for(
+        stage.manager.transport,
+        CLUSTER,
+        is_silent,
+        what="the loss to show",
+        clock=stage.clock,
+        within=stage.timeout,
+    )
+    await stage.clock.sleep_until(stage.clock.now() + timedelta(minutes=1))
+    await _restore(stage, clusterResetMember=name_of(left))
+
+
+async def _restore(stage: DemoCluster, **request: str) -> None:
     await stage.manager.patch(
         CLUSTER.ref(stage.name, stage.namespace),
-        {"spec": {"rkeConfig": {"etcdSnapshotRestore": {"generation": 1, "name": name}}}},
+        {"spec": {"rkeConfig": {"etcdSnapshotRestore": {"generation": 1, **request}}}},
     )
 
     def is_so(world: Objects) -> bool | None:
         done = nested(world.get((stage.namespace, stage.name)), "status", "etcdSnapshotRestorePhase")
+        assert done != "Failed"
         return True if done == "Finished" else None
 
     await wait_for(
@@ -319,6 +352,8 @@ PHASES: dict[str, Phase] = {
     "rotate token": rotate("rotateToken", "rotateTokenPhase", "Done"),
     "upgrade": upgrade,
     "restore": restore,
+    "restore in place": restore_in_place,
+    "reset quorum": reset_quorum,
     "delete": delete,
 }
 

@@ -109,6 +109,17 @@ class EveryWriteFrom(EveryWrite):
         return self._begun and super().strikes(moment)
 
 
+class EveryWriteOf(EveryWrite):
+    """The same, of the writes that begin so: `guest DELETE`."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def strikes(self, moment: Moment) -> bool:
+        return super().strikes(moment) and moment.what.startswith(self._what)
+
+
 class EveryWriteSince(EveryWrite):
     """The same, from the write with this number on; of the writes one in `each`, events left out where `but` says so."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -73,9 +76,13 @@ async def restore(it: Story, generation: int = 1, **rest: Any) -> None:
 
 
 def events(it: Story) -> Transcript:
-    """The story without what it waited for, and without the end of each machine's bootstrap: these come as their VMs do."""
+    """The story without what it waited for, and without the end of each machine's bootstrap: these come as their VMs do. What is
+    done of one kind at once is in the order of names."""
     left_out = ("  waits", "ScrubBootstrapData")
-    it.transcript.lines = [line for line in it.transcript.lines if not line.startswith(left_out)]
+    lines = [line for line in it.transcript.lines if not line.startswith(left_out)]
+    it.transcript.lines = [
+        line for _, group in groupby(lines, lambda line: line.split()[0]) for line in sorted(group)
+    ]
     return without_times(it)
 
 
@@ -154,10 +161,71 @@ def test_a_cluster_without_any_server_comes_back_from_s3() -> None:
     check_story("restore-all-servers-lost", story)
 
 
-def test_a_bucket_that_refuses_holds_the_restore_which_goes_on_when_it_answers() -> None:
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("403", "Access Denied"),
+        ("404", "bucket backups does not exist"),
+        ("503", "cannot read S3: "),
+        ("cut off", "it was cut off"),
+        ("gone", "is not in S3 any more"),
+    ],
+)
+def test_a_bucket_that_refuses_or_has_half_of_it_is_found_out_before_anything_is_touched(
+    trouble: str, words: str
+) -> None:
     async def story() -> None:
-        async with with_bucket(a_pool("servers", 3, SERVERS)) as (it, store):
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
             before = await servers_of(it)
+            bucket = dict(store.buckets["backups"])
+            spoil(store, trouble)
+            await restore(it)
+            message = str((await phase(it, "Restore", "Failed"))["etcdSnapshotRestoreRun"]["message"])
+            assert words in message
+            assert message.endswith(
+                "nothing was touched, raise spec.rkeConfig.etcdSnapshotRestore.generation to try again"
+            )
+            await it.sim.advance(minutes=2)
+            assert await servers_of(it) == before
+            assert nested(await it.stage.get_cluster(), "status", "ready") is True
+            if trouble != "403":
+                return
+            mend(store, bucket)
+            await restore(it, 2)
+            await phase(it, "Restore", "Finished", 2)
+
+    run_driven(story())
+
+
+def spoil(store: ObjectStore, trouble: str) -> None:
+    bucket = store.buckets["backups"]
+    match trouble:
+        case "403":
+            store.refusal = 403
+        case "503":
+            store.refusal = 503
+        case "404":
+            del store.buckets["backups"]
+        case "gone":
+            bucket.clear()
+        case _:
+            for key, one in list(bucket.items()):
+                bucket[key] = replace(one, content=one.content[:-512])
+
+
+def mend(store: ObjectStore, bucket: dict[str, Any]) -> None:
+    store.refusal = 0
+    store.buckets["backups"] = bucket
+
+
+@pytest.mark.long
+def test_a_bucket_that_refuses_holds_the_restore_of_lost_servers_which_goes_on_when_it_answers() -> None:
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            before = await servers_of(it)
+            for machine in await machines_of(it.sim, it.ref, "servers"):
+                await lose(it, machine)
+            await it.sim.advance(minutes=3)
             store.refusal = 503
             await restore(it)
             await phase(it, "Restore", "Restore")
@@ -166,7 +234,49 @@ def test_a_bucket_that_refuses_holds_the_restore_which_goes_on_when_it_answers()
             assert status["etcdSnapshotRestorePhase"] == "Restore"
             store.refusal = 0
             await phase(it, "Restore", "Finished")
-            await check_restored(it, before)
+            await it.stage.wait_for_settled()
+            assert not await servers_of(it) & before
+
+    run_driven(story())
+
+
+async def runs(it: Story, version: str) -> None:
+    while (await it.stage.get_cluster())["status"].get("version") != version:
+        await it.sim.advance(seconds=10)
+
+
+@pytest.mark.long
+def test_a_downgrade_is_refused_with_the_snapshot_whose_restore_goes_back() -> None:
+    async def story() -> None:
+        old, new = "v1.34.7+rke2r1", "v1.35.4+rke2r1"
+        async with with_bucket(a_pool("servers", 1, SERVERS), kubernetesVersion=old) as (it, _):
+            await it.sim.management_client.patch(it.ref, {"spec": {"kubernetesVersion": new}})
+            await runs(it, new)
+            guest = await it.stage.guest_client()
+            await guest.create(CONFIG_MAP, new_object(CONFIG_MAP, "since", "default"))
+
+            await it.sim.management_client.patch(it.ref, {"spec": {"kubernetesVersion": old}})
+            await it.sim.advance(minutes=1)
+            status = (await it.stage.get_cluster())["status"]
+            refused = str(status["pendingChanges"]["refused"][0])
+            assert f"lower than {new}, which the cluster runs" in refused
+            command = re.search(
+                r"windrow restore fleet-default/orchard (\S+) --config kubernetesVersion", refused
+            )
+            assert command, refused
+
+            request = {"name": command[1], "generation": 1, "restoreRKEConfig": "kubernetesVersion"}
+            await ask(it, etcdSnapshotRestore=request)
+            await phase(it, "Restore", "Finished")
+            await it.stage.wait_for_settled()
+            cluster = await it.stage.get_cluster()
+            assert (cluster["spec"]["kubernetesVersion"], cluster["status"]["version"]) == (old, old)
+            guest = await it.stage.guest_client()
+            (node,) = await guest.list(NODE)
+            assert nested(node, "status", "nodeInfo", "kubeletVersion") == old
+            maps = {name_of(raw) for raw in await guest.list(CONFIG_MAP, "default")}
+            assert maps >= {"kept", "later"}
+            assert "since" not in maps
 
     run_driven(story())
 

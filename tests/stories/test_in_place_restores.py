@@ -123,7 +123,7 @@ def test_what_cannot_be_restored_in_place_touches_nothing_and_says_why() -> None
             )
             guest.remove(file)
             await ask(it, etcdSnapshotRestore={"name": name_of(raw), "generation": 2})
-            assert f"Machine {name_of(member)} does not have the file" in await message(it, 2)
+            assert f"is not on the disk of Machine {name_of(member)} any more" in await message(it, 2)
             reset = {"name": None, "clusterResetMember": name_of(member), "generation": 3}
             await ask(it, etcdSnapshotRestore=reset)
             assert "the guest API answers, so etcd has its quorum" in await message(it, 3)

@@ -37,7 +37,7 @@ from windrow.clusters.plan.operations import snapshots as planner
 from windrow.clusters.state import ClusterState
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
-from windrow.kubernetes.errors import Forbidden, OutcomeUnknown
+from windrow.kubernetes.errors import Forbidden, OutcomeUnknown, Unreachable
 from windrow.kubernetes.objects import Raw, new_object, uid_of
 from windrow.kubernetes.requests import Reply
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET
@@ -435,7 +435,7 @@ def test_the_guest_is_given_the_spec_and_that_is_recorded_afterwards() -> None:
         old = [f"{n}" for n in range(199)]
         await site.api.patch(REF, {"status": {"etcdSnapshotSpecs": [first, *old]}}, "status")
         assert (await site.execute(do.WriteSnapshotMetadata("x", "d")))["etcdSnapshotSpecs"] == [*old, first]
-        await site.api.patch(REF, {"spec": {"kubernetesVersion": "v1.35.2+rke2r1"}})
+        await site.api.patch(REF, {"spec": {"paused": True}})
         status = await site.execute(do.WriteSnapshotMetadata("x", "d"))
         assert len(status["etcdSnapshotSpecs"]) == 200
         assert status["etcdSnapshotSpecs"][0] == "1"
@@ -501,6 +501,51 @@ async def restorable(site: Site, **rest: Any) -> None:
     await site.api.create(SECRET, new_object(SECRET, "cc-s3", "fleet-default", data=keys))
     s3 = {"bucket": "backups", "cloudCredentialName": "fleet-default:cc-s3"}
     await site.api.patch(REF, {"spec": {"rkeConfig": {"etcd": {"s3": s3}}}})
+    site.supervisors.files = [a_file(name, spec={"s3": {"bucket": "backups"}}) for name in ("one", "two")]
+
+
+@pytest.mark.parametrize(
+    ("files", "answer", "words"),
+    [
+        ([], None, "the file of ETCDSnapshot fleet-default/{name} is not in S3 any more"),
+        ([a_file("one")], None, "is not in S3 any more"),  # on a disk only
+        (
+            [a_file("one", spec={"s3": {}}, status={"size": "1055"})],
+            None,
+            "has 1055 bytes, and had 1056: it was cut off",
+        ),
+        (
+            [a_file("one", spec={"s3": {}}, status={"size": "544"})],
+            None,
+            "has 544 bytes, and had 1056: it was cut off",
+        ),
+        ([], lambda request: Reply(400, b'{"message": "Access Denied"}'), "Machine s1 cannot read S3"),
+    ],
+)
+def test_a_server_that_does_not_find_the_file_whole_keeps_it_from_being_restored(
+    files: list[dict[str, Any]], answer: Any, words: str
+) -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        site.supervisors.files = files
+        site.supervisors.answers = [answer] * 3 if answer else []
+        status = await site.execute(begin())
+        assert status["etcdSnapshotRestorePhase"] == "Failed"
+        message = status["etcdSnapshotRestoreRun"]["message"]
+        assert words.format(name=ONE) in message
+        assert "nothing was touched" in message
+        assert site.supervisors.asked[-1][2]["s3"]["bucket"] == "backups"
+
+    on_a_site(story)
+
+
+def test_a_server_that_does_not_answer_keeps_nothing_from_being_restored() -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        site.supervisors.answers = [Unreachable("connection refused")] * 3
+        assert (await site.execute(begin()))["etcdSnapshotRestorePhase"] == "Started"
+
+    on_a_site(story)
 
 
 def begin(request: RestoreRequest = REQUEST) -> do.BeginRestore:

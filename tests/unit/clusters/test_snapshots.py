@@ -15,6 +15,7 @@ from tests.unit.clusters.builders import (
     a_pool,
     leaving,
     look,
+    record_of,
     silent,
     some,
     unready,
@@ -50,12 +51,14 @@ from windrow.clusters.api.operations.snapshot import (
 from windrow.clusters.api.secrets import SecretData
 from windrow.clusters.bootstrap_secrets import find_s3_digest
 from windrow.clusters.change.carried_spec import carried_spec, with_credentials
+from windrow.clusters.change.way_back import name_way_back
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import snapshots
 from windrow.clusters.plan.operations.conditions import operation_conditions
 from windrow.clusters.state import ClusterState, GuestState
 from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.resources import SECRET
+from windrow.machines.port import Problem
 
 SERVERS = a_pool("servers", 3, SERVER)
 RAW = {
@@ -621,3 +624,37 @@ def test_it_is_told_as_before_while_the_guest_does_not_answer() -> None:
     (found,) = operation_conditions(state)
     assert (found.status, found.reason, found.message) == ("False", "TooMany", "m")
     assert too_many(None) == []
+
+
+def test_a_snapshot_carries_the_newest_release_that_runs_and_not_the_one_that_is_asked_for():
+    asked = {**RAW, "spec": {"kubernetesVersion": "v1.36.0+rke2r1", "paused": True}}
+    state = a_state(machines=some("s", 2, SERVERS))
+    before = replace(state, cluster=replace(state.cluster, raw=asked))
+    assert snapshots.spec_of_snapshots(before) == {"kubernetesVersion": "v1.35.1+rke2r1", "paused": True}
+
+    one, other = state.machines
+    during = replace(before, machines=(record_of(one, version="v1.36.0+rke2r1"), other))
+    assert snapshots.spec_of_snapshots(during)["kubernetesVersion"] == "v1.36.0+rke2r1"
+
+
+def test_the_refusal_of_a_lower_version_names_the_snapshot_in_s3_of_before_the_upgrade():
+    file = file_of(spec={"s3": {"bucket": "backups"}})
+    kept = replace(read_snapshot(render_snapshot(a_state().cluster, file, "True")), openable="True")
+    refusal = Problem("lower", "set it to v1.35.1", "spec.kubernetesVersion")
+
+    def way_back(wanted: str = "v1.34.9+rke2r1", *known: ETCDSnapshot, name: str = file.snapshot) -> str:
+        state = a_state(machines=[])
+        raw = {"upgradeSnapshot": {"version": "v1.35.1+rke2r1", "name": name}}
+        recorded = replace(state.recorded, raw=raw)
+        cluster = replace(state.cluster, recorded=recorded, version=wanted)
+        return name_way_back(refusal, replace(state, cluster=cluster, snapshots=known)).hint
+
+    assert way_back("v1.34.9+rke2r1", kept) == (
+        "set it to v1.35.1; that of before the upgrade to v1.35.1+rke2r1: windrow restore fleet-default/prod "
+        f"{kept.name} --config kubernetesVersion"
+    )
+    on_disk = replace(kept, file=replace(kept.file, s3=None))
+    for known in ((), (on_disk,), (replace(kept, openable="False"),)):
+        assert way_back("v1.34.9+rke2r1", *known) == refusal.hint
+    assert way_back("v1.36.0+rke2r1", kept) == refusal.hint
+    assert way_back("v1.34.9+rke2r1", kept, name="") == refusal.hint

@@ -22,6 +22,7 @@ from windrow.clusters.api.version_steps import VERSION, check_step, is_newer
 from windrow.clusters.change.compare import FieldChange, compare_fields, compare_options, compare_pool
 from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_field, strongest
 from windrow.clusters.change.revisions import list_fields
+from windrow.clusters.change.way_back import name_way_back
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
 from windrow.machines.port import Problem
 
@@ -226,7 +227,8 @@ def _find_refused_version(state: ClusterState) -> Problem | None:
     if {state.cluster.version} >= set(filter(None, running)):
         return None
     of_spec = (one for one in state.problems if one.field == VERSION and one.severity == "error")
-    return next(of_spec, None) or check_step(state.cluster.version, running)
+    refused = next(of_spec, None) or check_step(state.cluster.version, running)
+    return name_way_back(refused, state) if refused is not None else None
 
 
 def _find_running_version(machine: MachineState) -> str:

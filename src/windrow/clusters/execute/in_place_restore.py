@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from windrow.bootstrap.install.cluster_reset import ClusterReset, add_reset
@@ -20,7 +20,7 @@ from windrow.clusters.plan.operations.in_place import (
     snapshot_path,
 )
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.sources.servers.supervisor import Supervisor, SupervisorError
+from windrow.clusters.sources.servers.supervisor import RequestRefused, Supervisor, SupervisorError
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
 from windrow.machines.port import Machines, Problem
@@ -28,7 +28,36 @@ from windrow.machines.port import Machines, Problem
 # What the manager has recorded of the guest, and the guest may have again as it was.
 FORGOTTEN = ("etcdSnapshotMetadata", "etcdSnapshotS3")
 
+UNTOUCHED = "nothing was touched, raise spec.rkeConfig.etcdSnapshotRestore.generation to try again"
+
 RenderUserData = Callable[[MachineState, ClusterState], Awaitable[str]]
+
+
+async def find_problem_of_file(
+    supervisor: Supervisor, machine: str, file: SnapshotFile, where: str, s3: Mapping[str, Any] | None = None
+) -> Problem | None:
+    """What a server says against a file that is recorded, on its disk or in `s3`: it may be gone or cut off since. One that does not
+    answer says nothing."""
+    place = "S3" if s3 else f"the disk of Machine {machine}"
+    try:
+        listed = await supervisor.list_snapshots(s3)
+    except RequestRefused as error:
+        return Problem(
+            f"Machine {machine} cannot read {place}: {error.message}", f"{error.hint}; {UNTOUCHED}"
+        )
+    except SupervisorError:
+        return None
+    finally:
+        await supervisor.aclose()
+    named = (one for one in listed if one.snapshot == file.snapshot)
+    found = next((one for one in named if (one.s3 is None) == (file.s3 is None)), None)
+    hint = f"name another snapshot; {UNTOUCHED}"
+    if found is None:
+        return Problem(f"the file of {where} is not on {place} any more".replace("on S3", "in S3"), hint)
+    if is_cut_off(found) or found.size < file.size:
+        was = f"has {found.size} bytes, and had {file.size}: it was cut off"
+        return Problem(f"the file of {where} on {place} {was}".replace("on S3", "in S3"), hint)
+    return None
 
 
 class InPlaceRestore:
@@ -40,34 +69,9 @@ class InPlaceRestore:
         guests: GuestClusterCache,
         infrastructure: Machines,
         render: RenderUserData,
-        supervisor: Callable[[MachineState, ClusterState], Supervisor],
     ) -> None:
         self._context, self._guests, self._infrastructure = context, guests, infrastructure
-        self._render, self._supervisor = render, supervisor
-
-    async def find_problem(self, file: SnapshotFile, where: str, state: ClusterState) -> Problem | None:
-        """What the server that has the file says against it, where it answers: the file may be gone or cut off since it was listed."""
-        holder = find_holder(file, state)
-        if holder is None or not state.guest.is_reachable:
-            return None
-        try:
-            supervisor = self._supervisor(holder, state)
-        except StalePlan:
-            return None
-        try:
-            listed = await supervisor.list_snapshots()
-        except SupervisorError:
-            return None  # the reset finds out, and puts back what was there
-        finally:
-            await supervisor.aclose()
-        found = next((one for one in listed if one.snapshot == file.snapshot and one.s3 is None), None)
-        hint = "name another snapshot; nothing was touched"
-        if found is None:
-            return Problem(f"Machine {holder.name} does not have the file of {where} any more", hint)
-        if is_cut_off(found) or found.size < file.size:
-            message = f"the file of {where} on Machine {holder.name} has {found.size} bytes, and had {file.size}: it was cut off"
-            return Problem(message, hint)
-        return None
+        self._render = render
 
     def describe_snapshot(self, file: SnapshotFile, state: ClusterState) -> dict[str, Any]:
         """What is recorded of a restore by the server that has the file."""

@@ -32,7 +32,6 @@ from windrow.clusters.api.operations.snapshot import (
 )
 from windrow.clusters.bootstrap_data import find_layout
 from windrow.clusters.bootstrap_secrets import resolve_secrets
-from windrow.clusters.change.carried_spec import carried_spec
 from windrow.clusters.context import (
     ReconcileContext,
     StalePlan,
@@ -41,11 +40,16 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
-from windrow.clusters.execute.in_place_restore import InPlaceRestore, RenderUserData
+from windrow.clusters.execute.in_place_restore import (
+    InPlaceRestore,
+    RenderUserData,
+    find_problem_of_file,
+)
 from windrow.clusters.execute.key_rotation import KeyRotation
 from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
+from windrow.clusters.plan.operations.in_place import find_holder
 from windrow.clusters.plan.operations.restore import check_snapshot, restored_spec
 from windrow.clusters.plan.operations.snapshots import (
     MAX_TRIES,
@@ -53,6 +57,8 @@ from windrow.clusters.plan.operations.snapshots import (
     RETRY_AFTER,
     S3_SECRET,
     find_runtime,
+    list_members,
+    spec_of_snapshots,
 )
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.harvesters import HarvesterClients
@@ -107,7 +113,7 @@ class OperationActions:
         self._connect, self._snapshots = connect, snapshots
         self._rotation = KeyRotation(context, self._supervisor)
         self._token = TokenRotation(context, self._supervisor)
-        self._in_place = InPlaceRestore(context, guests, machines, render, self._supervisor)
+        self._in_place = InPlaceRestore(context, guests, machines, render)
 
     async def execute(self, action: OperationAction, state: ClusterState) -> None:
         match action:
@@ -255,7 +261,7 @@ class OperationActions:
     async def _write_metadata(self, action: do.WriteSnapshotMetadata, state: ClusterState) -> None:
         client = get_connection(self._guests, state).client
         name = metadata_name(find_runtime(state))
-        carried = carried_spec(state.cluster.raw.get("spec") or {})
+        carried = spec_of_snapshots(state)
         data, digest = {SPEC_KEY: encode_spec(carried)}, spec_digest(carried)
         others = [one for one in state.recorded.operations.specs if one != digest]
         specs = [*others, digest][-MAX_SPECS:]
@@ -422,14 +428,25 @@ class OperationActions:
         raw = await self._context.api.find(ETCD_SNAPSHOT.ref(request.name, state.cluster.namespace))
         if problem := check_snapshot(raw, request, state):
             return problem
-        file = read_snapshot(raw or {}).file
-        if file.s3 is not None:
-            source = {"file": file.snapshot, "replaced": list(action.replaced)}
-            return await self._check_s3(state) or source
-        where = f"ETCDSnapshot {state.cluster.namespace}/{request.name}"
-        if problem := await self._in_place.find_problem(file, where, state):
+        snapshot = read_snapshot(raw or {})
+        file = snapshot.file
+        if file.s3 is not None and (problem := await self._check_s3(state)):
             return problem
+        if problem := await self._find_problem_of_file(snapshot, state):
+            return problem
+        if file.s3 is not None:
+            return {"file": file.snapshot, "replaced": list(action.replaced)}
         return {"file": file.snapshot, **self._in_place.describe_snapshot(file, state)}
+
+    async def _find_problem_of_file(self, snapshot: ETCDSnapshot, state: ClusterState) -> Problem | None:
+        """What a server says against the file, where one answers: nothing was deleted or stopped yet."""
+        file = snapshot.file
+        ready = [one for one in list_members(state) if one.is_ready]
+        asked = find_holder(file, state) if file.s3 is None else next(iter(ready), None)
+        if asked is None or not asked.address or not state.guest.is_reachable:
+            return None
+        s3 = None if file.s3 is None else await self._read_s3(state)
+        return await find_problem_of_file(self._supervisor(asked, state), asked.name, file, str(snapshot), s3)
 
     async def _check_s3(self, state: ClusterState) -> Problem | None:
         """Whether the new first server can be given the keys of S3."""
@@ -506,9 +523,9 @@ class OperationActions:
         layout = find_layout(state.recorded.version or state.cluster.version)
         for name in action.nodes[:MAX_WRITES]:
             node = connection.nodes.get(NODE.ref(name))
+            password = SECRET.ref(layout.node_password_secret(name), "kube-system")
+            # First what nothing shows once the Node is gone.
+            await delete_if_exists(connection.client, password)
             await delete_if_exists(connection.client, NODE.ref(name))
-            await delete_if_exists(
-                connection.client, SECRET.ref(layout.node_password_secret(name), "kube-system")
-            )
             if node is not None:
                 connection.nodes.deleted(NODE.ref(name), node.resource_version)

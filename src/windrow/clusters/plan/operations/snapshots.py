@@ -12,6 +12,7 @@ only a guest that answers can say that a snapshot is gone.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from windrow.bootstrap import LAYOUTS
 from windrow.clusters.api.operations.recorded import NodeSnapshot
@@ -24,6 +25,7 @@ from windrow.clusters.api.operations.snapshot import (
     render_snapshot,
     spec_digest,
 )
+from windrow.clusters.api.version_steps import read_version
 from windrow.clusters.change.carried_spec import carried_spec
 from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations.actions import (
@@ -136,8 +138,19 @@ def _differs(file: SnapshotFile, name: str, state: ClusterState) -> bool:
     return not found.is_deleting and not is_as_rendered(found, render_snapshot(state.cluster, file, openable))
 
 
+def spec_of_snapshots(state: ClusterState) -> dict[str, Any]:
+    """What snapshots carry of the spec: with the newest release that a server runs in place of that which is asked for. The snapshot
+    before an upgrade is made when another one is asked for already."""
+    carried = carried_spec(state.cluster.raw.get("spec") or {})
+    servers = [one.record for one in state.machines if one.record.is_server and one.record.was_created]
+    running = [state.recorded.version, *(one.version for one in servers)]
+    running += [one.update.version for one in servers if one.update is not None]
+    known = [version for version in map(read_version, running) if version is not None]
+    return {**carried, "kubernetesVersion": str(max(known))} if known else carried
+
+
 def _write_metadata(state: ClusterState, partial: PartialPlan) -> None:
-    digest = spec_digest(carried_spec(state.cluster.raw.get("spec") or {}))
+    digest = spec_digest(spec_of_snapshots(state))
     differs = state.snapshot_files is not None and state.recorded.operations.spec_digest != digest
     if differs and _may_try(METADATA, state, partial):
         partial.actions.append(

@@ -107,9 +107,10 @@ class Supervisor:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def list_snapshots(self) -> tuple[SnapshotFile, ...]:
-        """The snapshots that this member knows: its own files, and those in S3."""
-        raw = await self._call("list of snapshots", "POST", "/db/snapshot", {"operation": "list"})
+    async def list_snapshots(self, s3: Mapping[str, Any] | None = None) -> tuple[SnapshotFile, ...]:
+        """The snapshots that this member has on its disk, and with `s3` (as `render_s3` has it) those that are there."""
+        body: dict[str, Any] = {"operation": "list"} | ({"s3": dict(s3)} if s3 else {})
+        raw = await self._call("list of snapshots", "POST", "/db/snapshot", body)
         items = raw.get("items")
         if not isinstance(items, list | None):
             raise self._not_understood("list of snapshots")

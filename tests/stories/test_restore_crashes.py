@@ -1,0 +1,56 @@
+"""The manager may be killed before and after each write of a restore in place: the same end, restored once, no server too many."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tests.stories.cluster_phases import Scenario, run_scenario
+from tests.stories.crashes import EveryWriteBetween, EveryWriteOf, EveryWriteSince, Fate
+from tests.stories.test_crashes import RunBranches, branches, check_branches
+
+__all__ = ["branches"]  # a fixture
+
+IN_PLACE = Scenario(("bootstrap", "snapshot", "restore in place"), servers=2, workers=0, short=True)
+LOST_QUORUM = Scenario(("bootstrap", "reset quorum"), servers=2, workers=0, short=True)
+
+
+def check(scenario: Scenario, branches: RunBranches, sampled: Fate | None = None) -> None:
+    """With deaths at each write of the restore, or as `sampled` says."""
+    chapter = run_scenario(scenario).chapters[-1]
+    fate = sampled or EveryWriteBetween(chapter.first, chapter.last)
+    calm, deaths = branches(scenario, fate)
+    check_branches(scenario, calm, deaths)
+    assert deaths
+    for branch in deaths:
+        assert branch.life is not None
+        made: Counter[str] = Counter(one.what for one in branch.life.writes if one.made_something)
+        assert made["harvester POST virtualmachines"] == 3, branch.moment
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario", [IN_PLACE, LOST_QUORUM], ids=["in place", "lost quorum"])
+def test_a_manager_killed_at_some_writes_of_a_restore_in_place_restores_once(
+    branches: RunBranches, scenario: Scenario
+) -> None:
+    first = run_scenario(scenario).chapters[-1].first
+    check(scenario, branches, EveryWriteSince(first, each=11, but=" events"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_manager_killed_while_nodes_without_a_machine_go_leaves_no_password_of_them(
+    branches: RunBranches,
+) -> None:
+    check(LOST_QUORUM, branches, EveryWriteOf("guest DELETE"))
+
+
+@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("scenario", [IN_PLACE, LOST_QUORUM], ids=["in place", "lost quorum"])
+def test_a_manager_killed_at_any_write_of_a_restore_in_place_restores_once(
+    branches: RunBranches, scenario: Scenario
+) -> None:
+    check(scenario, branches)
