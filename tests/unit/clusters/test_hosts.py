@@ -506,3 +506,15 @@ def test_a_machine_is_not_replaced_for_a_change_while_its_host_is_in_maintenance
 
     assert [one.because for one in refused] == ([] if because is None else [because])
     assert len(admitted) == (because is None)
+
+
+@pytest.mark.parametrize(
+    ("count", "named"), [(3, "w1, w2, w3 is held"), (5, "w1, w2, w3 and 2 more is held")]
+)
+def test_of_many_machines_three_are_named(count: int, named: str) -> None:
+    pool = a_pool("workers", count)
+
+    found = hosts_condition(look(a_cluster(pool), [on(one, host="host-1") for one in some("w", count, pool)]))
+
+    assert found is not None
+    assert f"repair of {named}" in found.message
