@@ -239,6 +239,10 @@ def test_a_deployment_of_wrong_types_is_read_as_far_as_it_goes() -> None:
     odd = {"replicas": True, "strategy": strategy, "template": None}
     read = read_deployment({"metadata": {"name": PROVIDER}, "spec": odd, "status": {"replicas": -1}})
     assert read == ChartDeployment(PROVIDER, 1, 0, 0, 0)
+    assert ChartDeployment(PROVIDER).replicas == 1
+    none = read_deployment({"metadata": {"name": PROVIDER}, "spec": {"replicas": 0}, "status": {}})
+    assert none is not None
+    assert none.replicas == 0
     unbounded = {"strategy": {"rollingUpdate": {"maxUnavailable": -3, "maxSurge": "9" * 9999}}}
     read = read_deployment({"metadata": {"name": PROVIDER}, "spec": unbounded})
     assert read is not None

@@ -21,7 +21,7 @@ from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
-from windrow.clusters.api.names import APPLIED_REVISION, RETRY_UPDATE
+from windrow.clusters.api.names import APPLIED_REVISION, RETRY_UPDATE, STALLED_ROLLOUT
 from windrow.clusters.api.operations.recorded import read_recorded_operations
 from windrow.clusters.api.updates.turn import (
     LIVE,
@@ -38,8 +38,8 @@ from windrow.clusters.plan import actions as do
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.updates.observed import ObservedJob
 from windrow.core.rng import Rng
-from windrow.kubernetes.objects import Raw, annotations_of, name_of, new_object, uid_of
-from windrow.kubernetes.resources import JOB, NAMESPACE, NODE, SECRET
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, new_object, resource_version_of, uid_of
+from windrow.kubernetes.resources import DEPLOYMENT, JOB, NAMESPACE, NODE, POD, SECRET
 from windrow.machines.port import MachineRefused, Power, Problem
 from windrow.nodedriver.vm.changes import find_changes
 
@@ -571,6 +571,94 @@ def test_a_node_gets_the_labels_and_taints_of_its_pool_and_keeps_those_of_others
         assert "taints" not in (await site.node())["spec"]
         with pytest.raises(StalePlan):
             await site.actions.update_node(replace(action, node="gone"), await site.state())
+
+    on_a_site(story)
+
+
+def test_labels_that_a_restart_would_bring_back_are_recorded_before_the_node_loses_them() -> None:
+    async def story(site: Site) -> None:
+        await site.guest.patch(W1, {"metadata": {"labels": {"old": "x"}}})
+        action = do.UpdateNode("its pool", "w1", "w1", {"old": None, "tier": "gold"}, (), (), {"old": "x"})
+        with pytest.raises(StalePlan):
+            await site.actions.update_node(action, await site.state())
+        assert (await site.machine()).status["formerLabels"] == {"old": "x"}
+        assert (await site.node())["metadata"]["labels"] == {"old": "x"}
+        await site.actions.update_node(action, await site.state())
+        assert (await site.node())["metadata"]["labels"] == {"tier": "gold"}
+
+        again = do.UpdateNode("its pool", "w1", "w1", {"old": "y"}, (), ())
+        with pytest.raises(StalePlan):
+            await site.actions.update_node(again, await site.state())
+        assert not (await site.machine()).status.get("formerLabels")
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize(
+    ("change", "restart", "left"),
+    [(SERVICE_RESTART, "", None), (LIVE, "", None), (SERVICE_RESTART, "1", {"old": "x"})],
+)
+def test_former_labels_are_forgotten_once_a_job_has_written_the_file(
+    change: str, restart: str, left: Any
+) -> None:
+    async def story(site: Site) -> None:
+        await site.api.patch(REF, {"status": {"formerLabels": {"old": "x"}}}, "status")
+        await site.turn(change=change, step="Apply", restart=restart)
+        await site.actions.finish_update(do.FinishUpdate("it runs", "w1", "w1", False), await site.state())
+        assert (await site.machine()).status.get("formerLabels") == left
+
+    on_a_site(story)
+
+
+# -- stalled rollouts --------------------------------------------------------------------------------------------
+
+PROVIDER = DEPLOYMENT.ref("harvester-cloud-provider", "kube-system")
+
+
+async def add_rollout(site: Site) -> tuple[Raw, Raw]:
+    """A Deployment and its old pod."""
+    labels = {"app": "ccm"}
+    pod = {"containers": [{"name": "c", "image": "ccm:1"}]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    deployment = new_object(DEPLOYMENT, PROVIDER.name, "kube-system", spec=spec)
+    old = new_object(POD, "old", "kube-system", labels=labels, spec=pod)
+    return await site.guest.create(DEPLOYMENT, deployment), await site.guest.create(POD, old)
+
+
+def test_a_rollout_is_let_be_one_pod_short_unless_the_deployment_has_changed_meanwhile() -> None:
+    async def story(site: Site) -> None:
+        deployment, _ = await add_rollout(site)
+        relax = do.RelaxRollout("it stalls", PROVIDER.name, resource_version_of(deployment))
+        await site.actions.relax_rollout(relax, await site.state())
+        strategy = (await site.guest.get(PROVIDER))["spec"]["strategy"]
+        assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+        with pytest.raises(StalePlan):
+            await site.actions.relax_rollout(relax, await site.state())
+        with pytest.raises(StalePlan):
+            await site.actions.relax_rollout(replace(relax, deployment="gone"), await site.state())
+
+    on_a_site(story)
+
+
+def test_the_deletion_of_an_old_pod_is_recorded_before_and_so_never_done_once_too_often() -> None:
+    async def story(site: Site) -> None:
+        deployment, pod = await add_rollout(site)
+        version = resource_version_of(deployment)
+        delete = do.DeleteStalledPod("it stalls", PROVIDER.name, version, "old", uid_of(pod), "2/1")
+        await site.actions.delete_stalled_pod(replace(delete, uid="another"), await site.state())
+        deployment = await site.guest.get(PROVIDER)
+        assert annotations_of(deployment)[STALLED_ROLLOUT] == "2/1"
+        assert [name_of(one) for one in await site.guest.list(POD, "kube-system")] == ["old"]
+        with pytest.raises(StalePlan):  # of a plan that has been carried out
+            await site.actions.delete_stalled_pod(delete, await site.state())
+        assert [name_of(one) for one in await site.guest.list(POD, "kube-system")] == ["old"]
+
+        present = replace(delete, resource_version=resource_version_of(deployment), record="2/2")
+        await site.actions.delete_stalled_pod(present, await site.state())
+        assert await site.guest.list(POD, "kube-system") == []
+        present = replace(present, resource_version=resource_version_of(await site.guest.get(PROVIDER)))
+        await site.actions.delete_stalled_pod(present, await site.state())  # it is gone
 
     on_a_site(story)
 

@@ -562,7 +562,9 @@ def test_a_job_that_runs_while_it_is_withdrawn_has_its_turn_after_all(state: Any
 
 def test_nothing_is_concluded_of_a_job_that_is_withdrawn_while_the_guest_does_not_answer() -> None:
     unknown = replace(withdrawing(), former_jobs=None)
-    assert not of_kind(a_turn(unknown), FailUpdate)
+    plan = a_turn(unknown)
+    assert not of_kind(plan, FailUpdate)
+    assert plan.waits_by_machine["w1"].then == "its Job is withdrawn"
     assert not of_kind(a_turn(withdrawing(), guest=silent()), FailUpdate)
 
 
