@@ -45,7 +45,9 @@ def test_a_turn_is_at_its_step_as_long_as_this_process_knows() -> None:
         read_status_with_turn("uid", status, stamps)
         await asyncio.sleep(60)
         clock.set_wall(HOUR)
-        update: Any = read_status_with_turn("uid", status, stamps)["update"]
+        read = read_status_with_turn("uid", {**status, "phase": "Ready"}, stamps)
+        assert read["phase"] == "Ready"
+        update: Any = read["update"]
         assert update["since"] == format_time(before)  # the name of its Job follows from that
         return clock.now() - parse_time(update["stepSince"]), clock.now() - before
 
@@ -98,6 +100,7 @@ def test_a_status_without_a_step_is_left_as_it_is(status: dict[str, Any]) -> Non
 def test_a_try_further_away_than_the_longest_wait_is_due_now() -> None:
     async def story() -> None:
         now = LoopClock().now()
+        assert (SOON, LATER) == (2 * 60 * SECOND, HOUR / 2)  # no wait that is written is longer
         assert read_due(None, SOON, now) is None
         assert read_due(now + SOON, SOON, now) == now + SOON
         assert read_due(now + SOON + SECOND, SOON, now) == now
@@ -113,7 +116,9 @@ def test_the_snapshot_before_an_upgrade_is_asked_for_again_though_the_clock_was_
     async def story() -> None:
         now = LoopClock().now()
         status = {"upgradeSnapshot": {"version": "v", "retryAt": format_time(now + ahead)}}
-        snapshot: Any = read_status_with_upgrade(status, now)["upgradeSnapshot"]
+        read = read_status_with_upgrade({**status, "phase": "Ready"}, now)
+        assert read["phase"] == "Ready"
+        snapshot: Any = read["upgradeSnapshot"]
         assert (parse_time(snapshot["retryAt"]) <= now) == is_due
         assert snapshot["version"] == "v"
         for other in ({}, {"upgradeSnapshot": None}, {"upgradeSnapshot": {"name": "x"}}):
@@ -133,6 +138,7 @@ def test_operations_are_tried_again_and_keep_their_age_though_the_clock_is_set()
             "rotateEncryptionKeysRun": {"since": since, "retryAt": far},
             "etcdSnapshotRestoreRun": {"since": since},
             "certificateRotationRun": {"since": since},
+            "etcdSnapshotCreate": {"generation": 7},
             "etcdSnapshotFailures": {
                 "a": {"retryAt": far},
                 "b": {"retryAt": format_time(now + LATER - SECOND)},
@@ -143,6 +149,8 @@ def test_operations_are_tried_again_and_keep_their_age_though_the_clock_is_set()
         found = read_operations("uid", recorded, stamps, now)
         assert [one.retry_at for one in found.snapshot.nodes] == [now, parse_time(near)]
         assert found.rotation.retry_at == now
+        assert found.snapshot.generation == 7
+        assert found.specs == recorded.specs
         assert [one.retry_at for one in found.failures.values()] == [
             now,
             recorded.failures["b"].retry_at,

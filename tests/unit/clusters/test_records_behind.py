@@ -48,6 +48,7 @@ from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.updates import turns
 from windrow.clusters.plan.updates.drain import drain
 from windrow.clusters.plan.updates.evidence import is_applied_already
+from windrow.clusters.plan.updates.records import correct_records
 from windrow.clusters.state import MachineState, Node
 
 OLD, NEW, NEXT = "v1.35.1+rke2r1", "v1.35.4+rke2r1", "v1.36.0+rke2r1"
@@ -220,3 +221,27 @@ def test_a_vm_that_stops_goes_on_without_its_guest(machine: MachineState) -> Non
     partial = restart_plan(machine, guest=silent())
     (wait,) = [one for one in partial.waits if one.machine == "w1"]
     assert "guest" not in wait.what
+
+
+def corrected(
+    recorded: str, wish: str, *machines: MachineState, **rest: Any
+) -> tuple[bool, list[type[Action]]]:
+    """Whether turns wait for a record to be corrected, and what is proposed for it."""
+    partial = PartialPlan()
+    is_held = correct_records(look(asking(wish, recorded), machines, **rest), partial)
+    return is_held, [type(one) for one in partial.actions]
+
+
+IN_TURN = {"update": render_machine_update(MachineUpdate("x", SERVICE_RESTART, NEW, "", "Apply", NOON, NOON))}
+
+
+def test_turns_wait_while_a_record_is_corrected_and_for_nothing_else() -> None:
+    behind, new, old = a_server(), a_server(version=NEW), a_worker(OLD)
+    assert corrected(OLD, OLD, behind, old) == (True, [RecordRunning])
+    assert corrected(OLD, OLD, new) == (True, [RecordVersion])
+    assert corrected(OLD, OLD, new, a_worker(version=NEW, status=IN_TURN)) == (False, [])
+    assert corrected(OLD, OLD, new, old) == (False, [])
+    assert corrected(OLD, NEW, new) == (False, [])  # the end of an upgrade records that
+    assert corrected(NEW, OLD, new) == (False, [])
+    assert corrected(NEXT, OLD, new) == (False, [])
+    assert corrected(OLD, OLD, behind, guest=silent()) == (False, [])
