@@ -661,12 +661,6 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
     return faults + find_excess(plans, before, done, life.struck)
 
 
-def _has_restarted(life: Life, name: str) -> bool:
-    """Whether its service has started anew: then its Node has the labels of its file again, which are those of the last time that
-    the file was written."""
-    return sum(one.machine == name and not one.is_boot for one in life.consoles.strikes) > 1
-
-
 def _find_beyond_canary(
     life: Life, plan: ClusterPlan, before: Inventory, done: Mapping[str, Done]
 ) -> list[str]:
@@ -719,7 +713,7 @@ async def find_not_running(life: Life) -> list[str]:
             "memory": f"{config['memorySize']}Gi",
             "EFI": config.get("enableEfi", False),
             "disk": f"{_disk(config)[1]}Gi",
-            "labels": labels if _has_restarted(life, name) else pools[pool].get("labels", {}),
+            "labels": pools[pool].get("labels", {}),
             "taints": [one["value"] for one in pools[pool].get("taints", ())],
             "kubelet-arg": [],
         }

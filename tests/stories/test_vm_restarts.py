@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.stories.cluster_rig import ALL, SERVERS, Transcript, a_pool, machines_of
 from tests.stories.test_cluster_life import Story, a_story, check_story
 from tests.stories.test_rollouts import set_options
@@ -67,6 +68,27 @@ def test_three_servers_get_more_memory_one_at_a_time() -> None:
             return it.transcript
 
     check_story("restart-servers", story)
+
+
+@pytest.mark.long
+def test_of_two_api_servers_one_serves_while_the_machine_of_the_other_is_restarted() -> None:
+    async def story() -> None:
+        pools = a_pool("etcd", 1, "etcd"), a_pool("api", 2, "control-plane"), a_pool("workers", 1)
+        async with a_story(*pools) as it:
+            await it.stage.wait_for_settled()
+            members = {name_of(raw) for raw in await machines_of(it.sim, it.ref, "api")}
+            await set_options(it, "api", memorySize="8")
+            edited: set[str] = set()
+            while edited != members:
+                machines = await machines_of(it.sim, it.ref, "api")
+                edited = {name_of(one) for one in machines if one["spec"]["options"]["memorySize"] == "8"}
+                hosts = {address for one in machines for address in nested(one, "status", "addresses")}
+                serving = [one for one in it.sim.harvester.network.listeners() if one[1] == 6443]
+                assert hosts & {host for host, _ in serving}
+                await it.sim.advance(seconds=0.5)
+            await until_edited(it, "api", "memorySize", "8")
+
+    run_driven(story())
 
 
 def test_a_cluster_of_one_machine_gets_more_memory_while_its_api_is_away() -> None:

@@ -35,6 +35,7 @@ from windrow.clusters.api.updates.turn import (
     render_machine_update,
 )
 from windrow.clusters.plan.actions import EditVM, FailUpdate, FinishUpdate, PowerVM, StartVM
+from windrow.clusters.plan.updates.failures import RECHECK
 from windrow.clusters.plan.updates.vm_turns import (
     START_TIMEOUT,
     STOP_TIMEOUT,
@@ -48,6 +49,7 @@ SERVERS, WORKERS = a_pool("servers", 1, SERVER), a_pool("workers", 1)
 
 
 A_MINUTE = minutes(1)
+SERVING = replace(a_machine("s1", SERVERS), api_problem="")
 
 
 def an_update(step: str, since: timedelta = A_MINUTE, **rest: Any) -> MachineUpdate:
@@ -138,7 +140,7 @@ def test_a_node_whose_boot_was_never_known_is_not_asked_for_another() -> None:
 
 @pytest.mark.parametrize(
     ("machine", "voter"),
-    [(a_machine("s1", SERVERS), None), (a_machine("s1", SERVERS), True), (a_machine("w1", WORKERS), False)],
+    [(SERVING, None), (SERVING, True), (a_machine("w1", WORKERS), False)],
 )
 def test_a_member_that_says_nothing_of_votes_and_a_worker_are_not_waited_for(
     machine: MachineState, voter: bool | None
@@ -154,6 +156,21 @@ def test_a_member_of_etcd_has_to_vote_again() -> None:
     assert server.node is not None
     learner = replace(server, node=replace(server.node, etcd_voter=False))
     assert step_of(learner, an_update("Start")).waiting_for == "the etcd member of Node s1 to vote"
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [(None, ""), ("no answer within 5 s", " (no answer within 5 s)")],
+)
+def test_the_api_server_of_a_machine_has_to_be_ready_again_and_is_asked_soon(
+    problem: str | None, told: str
+) -> None:
+    """Its Node is Ready before, by another API server."""
+    server = booted(replace(a_machine("s1", SERVERS), api_problem=problem), "b-2")
+
+    step = step_of(server, an_update("Start"))
+
+    assert step == VmStep(f"the API server of Node s1 to be ready{told}", until=NOON + RECHECK)
 
 
 def test_a_guest_that_does_not_answer_is_waited_for() -> None:

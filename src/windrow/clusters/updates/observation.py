@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from windrow.clusters.api.updates.turn import MachineUpdate
 from windrow.clusters.plan.endpoint import find_api_url
 from windrow.clusters.plan.updates.drain import must_drain
 from windrow.clusters.sources.guest_api import GuestConnection
@@ -33,6 +34,17 @@ async def with_updates(state: ClusterState, connection: GuestConnection | None) 
     return replace(state, machines=tuple(found))
 
 
+async def _with_api_server(
+    machine: MachineState, update: MachineUpdate, connection: GuestConnection, state: ClusterState
+) -> MachineState:
+    """Whether the API server of a machine is ready whose VM was started: asked once its Node is back."""
+    node = machine.node
+    is_back = node is not None and node.ready and node.boot_id != update.boot
+    if not (is_back and machine.record.is_control_plane and state.guest.is_reachable):
+        return machine
+    return replace(machine, api_problem=await connection.probe_server(find_api_url(machine)))
+
+
 async def _with_update(
     machine: MachineState, connection: GuestConnection, state: ClusterState
 ) -> MachineState:
@@ -41,6 +53,8 @@ async def _with_update(
         return machine
     present = "" if update.step == "Withdraw" else update.job
     machine = replace(machine, former_jobs=connection.updates.find_former(machine.record.uid, present))
+    if update.step == "Start":
+        return await _with_api_server(machine, update, connection, state)
     if update.step != "Apply":
         return machine
     machine = replace(machine, update_job=connection.updates.observe(update.job))

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from windrow.clusters.api.updates.turn import VM_RESTART, MachineUpdate
 from windrow.clusters.plan.actions import EditVM, PowerVM, first_clause
+from windrow.clusters.plan.updates.failures import RECHECK
 from windrow.clusters.state import STOPPED_STATES, ClusterState, MachineState, unreachable_reason
 from windrow.core.formats.duration import human_duration
 
@@ -84,6 +85,9 @@ def _start(machine: MachineState, update: MachineUpdate, is_stopped: bool, state
     if state.now >= until:
         return VmStep(failed=f"after {human_duration(START_TIMEOUT)} the turn still waits for {missing}")
     action = PowerVM("it is edited", machine.name, "on") if is_stopped else None
+    is_back = machine.node is not None and machine.node.ready
+    if is_back and machine.record.is_control_plane and machine.api_problem != "":
+        until = min(until, state.now + RECHECK)  # its API server is not watched
     return VmStep(missing, action, until=until)
 
 
@@ -103,3 +107,8 @@ def _list_missing(machine: MachineState, update: MachineUpdate, state: ClusterSt
         yield f"Node {node.name} to become Ready again ({first_clause(node.ready_message)})"
     if machine.is_etcd and node.etcd_voter is False:
         yield f"the etcd member of Node {node.name} to vote"
+    if (
+        machine.record.is_control_plane and machine.api_problem != ""
+    ):  # its Node is Ready before, by another API server
+        why = f" ({first_clause(machine.api_problem)})" if machine.api_problem else ""
+        yield f"the API server of Node {node.name} to be ready{why}"
