@@ -644,7 +644,8 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
         one.count for plan in plans for one in plan.pools if one.count < 0
     )
     gone += sum(one.count for plan in plans for one in plan.pools if one.count > 0) * (len(plans) > 1)
-    gone = gone * len(plans) + len(life.struck)
+    # Where a machine is struck, one that is made meanwhile may have to be made again.
+    gone = gone * len(plans) * (1 + bool(life.struck)) + len(life.struck)
     faults = find_unexplained_deletions(life.history.deleted, life.asked, gone)
     if len(plans) == 1 and not _is_held(life.documents):
         life.seen["compared whole"] += 1
