@@ -222,6 +222,24 @@ def test_the_claims_that_are_recorded_or_marked_are_the_volumes_of_the_guest() -
     assert read_volume_claims([*claims, anonymous], [], None, Guest("", NOON)) == ()
 
 
+@pytest.mark.parametrize(
+    ("mode", "access", "can"),
+    [
+        ("Filesystem", ["ReadWriteMany"], True),
+        ("Filesystem", ["ReadWriteOnce", "ReadWriteMany"], True),
+        ("Filesystem", ["ReadWriteOnce"], False),
+        ("Block", ["ReadWriteMany"], False),
+        ("Block", ["ReadWriteOnce"], False),
+    ],
+)
+def test_a_claim_can_be_shared_that_many_machines_write_as_a_filesystem(
+    mode: str, access: list[str], can: bool
+) -> None:
+    raw = a_claim("pvc-1", guest="g", label=True) | {"spec": {"volumeMode": mode, "accessModes": access}}
+    (found,) = read_volume_claims([raw], [], FOUND, GUEST)
+    assert found.can_be_shared is can
+
+
 def test_a_disk_of_a_machine_is_no_volume_whatever_the_guest_says_of_it() -> None:
     assert read_volume_claims([a_claim("pvc-1", machine="m")], [], FOUND, GUEST) == ()
 

@@ -293,6 +293,24 @@ async def test_what_was_said_of_a_node_is_said_again_after_it_was_well_or_gone()
     assert len(rig.logged) == 3
 
 
+async def test_what_was_said_of_a_node_is_said_again_after_it_was_tainted() -> None:
+    rig = a_rig(a_node(), *ATTACHED, host=[a_claim(), an_instance("Running")])
+    before, instance = rig.guest.objects[NODE.ref("n1")], VMI.ref("vm-a", "hosts")
+    first = await rig.reconcile()
+    running = rig.host.objects.pop(instance)
+    await rig.reconcile()
+    assert rig.taints == [OURS]
+    rig.now += timedelta(minutes=1)
+    rig.guest.objects[NODE.ref("n1")], rig.host.objects[instance] = before, running
+
+    again = await rig.reconcile()
+
+    assert isinstance(first, Waiting)
+    assert isinstance(again, Waiting)
+    assert (again.what, again.since) == (first.what, rig.now)
+    assert rig.logged[0] == rig.logged[-1]
+
+
 async def test_a_node_that_has_changed_behind_the_proof_is_not_said_to_be_tainted() -> None:
     rig = a_rig(a_node(), *ATTACHED, host=[a_claim()])
     rig.guest.error = Conflict("changed")
