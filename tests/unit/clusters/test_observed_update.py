@@ -61,6 +61,15 @@ def test_a_pod_that_has_failed_has_the_last_whole_lines_of_its_output() -> None:
     assert of_pod("Failed", terminated={"message": long}).message == "last"
     assert of_pod("Failed", terminated={"exitCode": 255}).message == "exit code 255"
     assert of_pod("Failed").message == "its pod has failed"
+    evicted = a_pod("Failed")
+    for told, message in (
+        ("the node was low on memory", "the node was low on memory"),
+        (None, "its pod has failed"),
+    ):
+        evicted["status"]["message"] = told
+        pod = read_update_pod(evicted)
+        assert pod is not None
+        assert pod.message == message
 
 
 def test_what_a_pod_says_holds_no_control_characters_and_is_bounded() -> None:

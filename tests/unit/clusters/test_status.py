@@ -280,6 +280,7 @@ def test_pending_changes_are_in_the_status_while_there_are_any():
     assert (found["summary"], found["turns"]) == ("3 service restart", 3)
     (group,) = found["groups"]
     assert group["machines"] == ["s2", "s3", "s1"]
+    assert not {"moreFields", "moreGroups"} & {key for one in (found, group) for key in one}
     assert group["fields"] == [
         {
             "field": "spec.kubernetesVersion",

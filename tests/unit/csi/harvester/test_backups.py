@@ -140,6 +140,8 @@ def test_a_restore_carries_the_marks_of_its_volume():
     assert read_restore(other).is_ours is False
     del raw["metadata"]["annotations"]["windrow.io/csi-source"]
     assert read_restore(raw).is_ours is False
+    del raw["spec"]["from"]
+    assert read_restore(raw).backup == ""
 
 
 def test_the_class_of_backups_is_another_than_that_of_snapshots():
@@ -148,6 +150,10 @@ def test_the_class_of_backups_is_another_than_that_of_snapshots():
     assert snapshot_class_of({"value": text}, "driver.longhorn.io", BACKUP_CLASS) == "b"
     assert snapshot_class_of({}, "driver.longhorn.io", BACKUP_CLASS) == "longhorn"
     assert snapshot_class_of({}, "lvm", BACKUP_CLASS) == ""
+    unnamed = {"value": '{"driver.longhorn.io":{"backupVolumeSnapshotClassName":""}}'}
+    assert snapshot_class_of(unnamed, "driver.longhorn.io", BACKUP_CLASS) == snapshot_class_of(
+        {}, "driver.longhorn.io", BACKUP_CLASS
+    )
 
 
 def test_a_backup_is_made_awaited_listed_and_deleted():
