@@ -46,7 +46,7 @@ class Shape:
 
     @property
     def checks(self) -> frozenset[str]:
-        # Of the manifests only the shipped one names a bucket.
+        # Of the manifests only the shipped one names a bucket, and has more than one worker.
         return self.fewer_checks or frozenset(WITH_LOSSES if self.manifest.exists() else WITH_RESTORE)
 
 
