@@ -23,6 +23,7 @@ from tests.unit.clusters.supervisors import a_file
 from tests.unit.clusters.test_restore import a_state
 
 from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.operations.recorded import (
     RecordedOperations,
     RecordedRestore,
@@ -32,6 +33,7 @@ from windrow.clusters.api.operations.recorded import (
     read_recorded_operations,
 )
 from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file
+from windrow.clusters.bootstrap_data import find_restore
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, PowerVM
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import in_place, restore
@@ -262,3 +264,17 @@ def test_the_member_is_the_first_server_that_becomes_ready():
 
     assert not restore.is_exclusive(state)
     assert actions(state) == [do.AdvanceRestore("the first server is Ready", "PostRestoreNodeCleanup")]
+
+
+def test_only_a_new_first_server_restores_from_s3():
+    first = record_of(a_machine("s9", SERVERS), is_init_server=True).record
+    later = a_machine("s9", SERVERS).record
+
+    def restores(recorded: RecordedRestore, machine: Machine) -> bool:
+        return find_restore(machine, a_state(recorded).cluster) is not None
+
+    of_s3 = replace(at("Restore"), member="", path="")
+    assert restores(of_s3, first)
+    assert not restores(of_s3, later)
+    assert not restores(replace(of_s3, phase="RestartCluster"), first)
+    assert not restores(at("Restore"), first)

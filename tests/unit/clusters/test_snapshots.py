@@ -653,6 +653,9 @@ def test_the_refusal_of_a_lower_version_names_the_snapshot_in_s3_of_before_the_u
         "set it to v1.35.1; that of before the upgrade to v1.35.1+rke2r1: windrow restore fleet-default/prod "
         f"{kept.name} --config kubernetesVersion"
     )
+    another = replace(kept, name="another", file=replace(kept.file, snapshot="another"))
+    assert f"fleet-default/prod {kept.name} --config" in way_back("v1.34.9+rke2r1", another, kept)
+    assert way_back("v1.34.9+rke2r1", another) == refusal.hint
     on_disk = replace(kept, file=replace(kept.file, s3=None))
     for known in ((), (on_disk,), (replace(kept, openable="False"),)):
         assert way_back("v1.34.9+rke2r1", *known) == refusal.hint
