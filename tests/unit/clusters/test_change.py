@@ -24,6 +24,7 @@ from windrow.app.manifest_checks.changes import OPTION_RULES
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS
+from windrow.clusters.api.updates.strategy import DrainOptions, UpgradeStrategy
 from windrow.clusters.change.compare import compare_fields
 from windrow.clusters.change.fields import CHANGES
 from windrow.clusters.change.pending import MachineChange, PendingChanges, pending_changes
@@ -472,3 +473,18 @@ def test_a_hash_that_differs_by_the_roles_is_no_unknown_configuration():
     (one,) = pending_changes(changed(before, after, machines)).machines
 
     assert [field.change for field in one.fields] == ["refused"]
+
+
+def test_a_turn_that_drains_says_which_pods_are_deleted():
+    before = a_cluster(
+        SERVERS, WORKERS, upgrade_strategy=UpgradeStrategy(worker_drain=DrainOptions(enabled=True))
+    )
+    upgraded = replace(before, version="v1.35.2+rke2r1")
+    configured = replace(before, global_config={"kubelet-arg": ["v=4"]})
+
+    server, worker, _ = pending_changes(changed(before, upgraded)).machines
+    others = pending_changes(changed(before, configured)).machines
+
+    assert server.disrupts.startswith("its API server and etcd member restart; its pods go on")
+    assert worker.disrupts == "its kubelet restarts; its pods move, those without a controller are deleted"
+    assert all("its pods go on" in one.disrupts for one in others), "drain options are for another version"
