@@ -224,11 +224,11 @@ def test_a_vm_that_stops_goes_on_without_its_guest(machine: MachineState) -> Non
 
 
 def corrected(
-    recorded: str, wish: str, *machines: MachineState, **rest: Any
+    recorded: str, wanted: str, *machines: MachineState, **rest: Any
 ) -> tuple[bool, list[type[Action]]]:
     """Whether turns wait for a record to be corrected, and what is proposed for it."""
     partial = PartialPlan()
-    is_held = correct_records(look(asking(wish, recorded), machines, **rest), partial)
+    is_held = correct_records(look(asking(wanted, recorded), machines, **rest), partial)
     return is_held, [type(one) for one in partial.actions]
 
 
