@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.unit.clusters.builders import (
+    NOON,
     SERVER,
     a_machine,
     a_pool,
@@ -18,6 +20,7 @@ from tests.unit.clusters.builders import (
     some,
     stopped,
     unknown,
+    unordered,
 )
 from tests.unit.clusters.supervisors import a_file
 from tests.unit.clusters.test_restore import a_state
@@ -32,7 +35,7 @@ from windrow.clusters.api.operations.recorded import (
     read_operations,
     read_recorded_operations,
 )
-from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file
+from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file, token_hash
 from windrow.clusters.bootstrap_data import find_restore
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, PowerVM
 from windrow.clusters.plan.operations import actions as do
@@ -278,3 +281,88 @@ def test_only_a_new_first_server_restores_from_s3():
     assert not restores(of_s3, later)
     assert not restores(replace(of_s3, phase="RestartCluster"), first)
     assert not restores(at("Restore"), first)
+
+
+# -- case by case ----------------------------------------------------------------------------------------------------
+
+
+def test_the_file_of_a_worker_or_of_the_present_token_and_paths_at_their_bounds():
+    s1, s2, s3 = some("s", 3, SERVERS)
+    worker = a_machine("w1", a_pool("workers", 1))
+    of_worker = read_snapshot_file(a_file("one", "w1"))
+    assert of_worker is not None
+    assert "no server of the Cluster is that Node" in local_refusal(of_worker, [s1, s2, s3, worker])
+    mark = {"annotations": {"etcd.rke2.cattle.io/snapshot-token-hash": token_hash("server")}}
+    assert local_refusal(file_of(**mark)) == ""
+    longest = "/" + "a" * 999
+    assert in_place.snapshot_path(file_of(spec={"location": f"file://{longest}"})) == longest
+    assert in_place.snapshot_path(file_of(spec={"location": f"file://{longest}a"})) == ""
+    assert in_place.snapshot_path(file_of(spec={"location": "/snapshots/one"})) == ""
+    assert not in_place.is_cut_off(replace(file_of(), size=512 + 32))
+
+
+def test_a_member_that_cannot_be_reset_is_refused_with_those_that_can():
+    s1, s2, s3 = some("s", 3, SERVERS)
+    worker = a_machine("w1", a_pool("workers", 1))
+
+    def hint(machines: list[MachineState], member: str = "s9") -> str:
+        problem = in_place.check_reset(
+            replace(RESET, member=member), a_state(machines=machines, guest=silent())
+        )
+        assert problem is not None
+        return problem.hint
+
+    assert "there are: s1, s3;" in hint([s1, missing(s2), s3, worker])
+    assert "there are: s1, s2, s3;" in hint([s1, s2, s3, a_machine("s4", SERVERS)])
+    assert "there are: none;" in hint([missing(s1), worker])
+    assert "no Machine of the Cluster with etcd" in reset_refusal(machines=[s1, unordered(s2), s3])
+    assert "driver vsphere, which cannot give it" in reset_refusal(
+        machines=[s1, record_of(s2, driver="vsphere"), s3]
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (a_machine("s1", SERVERS), "running"),
+        (sighted(a_machine("s1", SERVERS), state="stopping"), "stopping"),
+        (sighted(a_machine("s1", SERVERS), state=""), "running"),
+        (unknown(a_machine("s1", SERVERS)), "401"),
+        (unknown(a_machine("s1", SERVERS), ""), "its state is not known"),
+        (replace(a_machine("s1", SERVERS), vm=None), "its state is not known"),
+    ],
+)
+def test_a_server_that_has_yet_to_stop_is_named_with_its_state_and_looked_at_again(
+    machine: MachineState, said: str
+):
+    (wait,) = restore.plan(seen(at("Shutdown"), [machine, *off()[1:]])).waits
+    assert wait.what == f"VirtualMachine default/s1 to stop ({said})"
+    assert wait.until == NOON + timedelta(seconds=30)
+
+
+def test_a_server_of_which_nothing_was_ever_made_need_not_stop():
+    (order,) = actions(seen(at("Shutdown"), [unordered(a_machine("s1", SERVERS)), *off()[1:]]))
+    assert isinstance(order, do.OrderClusterReset)
+
+
+def test_the_member_is_waited_for_until_its_api_answers_and_then_nothing_is():
+    s1, _, s3 = off()
+    running = a_machine("s2", SERVERS)
+    silent_yet = restore.plan(seen(at("Restore"), [s1, running, s3], guest=silent()))
+    assert silent_yet.actions == []
+    assert silent_yet.waits[0].what.startswith("Machine s2 to reset etcd with snapshot one (windrow machine")
+    answering = restore.plan(seen(at("Restore"), [s1, running, s3]))
+    assert [type(one) for one in answering.actions] == [do.AdvanceRestore]
+    assert answering.waits == []
+
+
+def test_the_other_servers_are_waited_for_until_they_are_gone():
+    s1, _, s3 = off()
+    plan = restore.plan(seen(at("PostRestorePodCleanup"), [s1, a_machine("s2", SERVERS), s3]))
+    assert [(type(one), one.subject) for one in plan.actions] == [
+        (DeleteMachine, "s1"),
+        (DeleteMachine, "s3"),
+    ]
+    assert [(wait.what, wait.until) for wait in plan.waits] == [
+        ("Machine s1 to be deleted", NOON + timedelta(seconds=30))
+    ]
