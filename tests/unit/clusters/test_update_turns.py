@@ -841,7 +841,7 @@ def test_files_that_servers_apply_by_themselves_are_written_on_all_api_servers_a
     servers = [record_of(one, config_hash="old") for one in some("s", 3, SERVERS)]
     workers = [record_of(one, config_hash="old") for one in some("w", 2, WORKERS)]
     present = {"servers": "new", "workers": "new"}
-    cluster = of_revisions(SERVERS, replace(WORKERS, quantity=2), hashes={"old": ""})
+    cluster = of_revisions(SERVERS, replace(WORKERS, quantity=2), hashes={"old": "", "new": ""})
 
     plan = plan_of(cluster, servers + workers, config_hashes=present)
 
@@ -856,10 +856,20 @@ def test_files_that_servers_apply_by_themselves_are_written_on_all_api_servers_a
 def test_a_server_whose_credential_is_for_new_machines_applies_files_all_the_same() -> None:
     server = record_of(a_machine("s1", SERVERS), config_hash="old", credential="fleet-default:former")
 
-    plan = plan_of(of_revisions(SERVERS, hashes={"old": ""}), [server], config_hashes={"servers": "new"})
+    plan = plan_of(
+        of_revisions(SERVERS, hashes={"old": "", "new": ""}), [server], config_hashes={"servers": "new"}
+    )
 
     begun = of_kind(plan, BeginUpdate)
     assert [one.update.change for one in begun if isinstance(one, BeginUpdate)] == ["live"]
+
+
+def test_no_turn_begins_before_it_is_recorded_what_the_machine_will_be() -> None:
+    """Were it lost with the status, a spec that changes would leave the machine with a configuration that nobody knows."""
+    server = record_of(a_machine("s1", SERVERS), config_hash="old")
+    cluster = of_revisions(SERVERS, hashes={"old": ""})
+
+    assert began(plan_of(cluster, [server], config_hashes={"servers": "new"})) == []
 
 
 def test_what_is_not_recorded_of_a_configuration_writes_no_files() -> None:
@@ -1019,7 +1029,7 @@ def test_a_turn_says_which_version_or_which_field_it_is_for() -> None:
     w1 = record_of(a_machine("w1", WORKERS), config_hash="old")
     recorded = {"spec.rkeConfig.machineGlobalConfig.kubelet-arg": ["max-pods=9"]}
     cluster = of_revisions(WORKERS, hashes={"old": ""})
-    cluster = replace(cluster, recorded=replace(cluster.recorded, revisions={"old": recorded}))
+    cluster = replace(cluster, recorded=replace(cluster.recorded, revisions={"old": recorded, "new": {}}))
 
     (version,) = of_kind(plan_of(upgraded(WORKERS), [w1]), BeginUpdate)
     (field,) = of_kind(plan_of(cluster, [w1], config_hashes={"workers": "new"}), BeginUpdate)

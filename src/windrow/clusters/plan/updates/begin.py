@@ -27,6 +27,7 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
         return
     if state.cluster.paused or rotation.holds_turns(state):
         return
+    waiting = [machine for machine in waiting if is_revision_recorded(wanted[machine.name], state)]
     begin_live(waiting, wanted, state, partial)
     waiting = [machine for machine in waiting if wanted[machine.name].change != LIVE]
     in_turn = [machine for machine in in_turn if not is_live(machine)]
@@ -41,6 +42,14 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
         if tier_of(machine) == first and pool is not None and not pool.paused:
             one = wanted[machine.name]
             partial.propose("update", BeginUpdate(one.because, machine.name, new_update(machine, one, state)))
+
+
+def is_revision_recorded(wanted: WantedUpdate, state: ClusterState) -> bool:
+    """Whether it is recorded what the machine will be: were that lost with the status and the spec changed, nobody would know of
+    the machine in which fields it differs. The status is written after each reconcile."""
+    digest, known = wanted.config_hash, state.recorded.revisions
+    present = {*state.config_hashes.values(), *state.wanted_hashes.values()}
+    return digest not in present or digest in known
 
 
 def _record_version(state: ClusterState, partial: PartialPlan) -> None:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from windrow.clusters.api.updates.turn import VM_RESTART, MachineUpdate, UpdateFailure
 from windrow.clusters.plan.actions import BeginUpdate, DropUpdate, FinishUpdate, PartialPlan, RecordUpdateStep
 from windrow.clusters.plan.updates.apply import apply, finish
-from windrow.clusters.plan.updates.begin import begin
+from windrow.clusters.plan.updates.begin import begin, is_revision_recorded
 from windrow.clusters.plan.updates.drain import drain
 from windrow.clusters.plan.updates.evidence import await_guest, why_not_applied
 from windrow.clusters.plan.updates.failures import fail, retry_hint
@@ -99,6 +99,8 @@ def _begin_otherwise(
             else "the version is not asked for any more"
         )
         partial.actions.append(DropUpdate(why, machine.name, machine.node_name, update.cordoned))
+    elif wanted is not None and not is_revision_recorded(wanted, state):
+        partial.wait("status.revisions to be written", "its turn goes on", machine.name)
     elif wanted is not None and has_upgrade_snapshot(machine, wanted.version, state, partial):
         partial.actions.append(BeginUpdate(wanted.because, machine.name, new_update(machine, wanted, state)))
 
