@@ -38,7 +38,7 @@ from .test_update_turns import NEW, SERVERS, an_update, at, plan_of, upgraded
 APART = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."
 PROVIDER = "harvester-cloud-provider"
 STALLED = ChartDeployment(PROVIDER, 1, updated=1, total=2, available=1, revision="2", resource_version="7")
-RELAXED = replace(STALLED, max_unavailable=1, max_surge=0)
+RELAXED = replace(STALLED, max_unavailable=1)
 OLD = ChartPod("old", "uid-old", template="a", has_node=True)
 NEW_POD = ChartPod("new", "uid-new", template="b", problem=APART, since=NOON)
 DONE = ChartDeployment(PROVIDER, 1, 1, 1, 1)
@@ -204,8 +204,7 @@ def a_deployment(**status: Any) -> Raw:
         },
         "spec": {
             "replicas": 2,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": 1}},
-            "template": {"spec": {"containers": [{"image": "rancher/harvester-cloud-provider:v0.2.0"}]}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}},
         },
         "status": {
             "observedGeneration": 3,
@@ -218,9 +217,8 @@ def a_deployment(**status: Any) -> Raw:
 
 
 def test_a_deployment_is_read_with_its_rollout() -> None:
-    image = "rancher/harvester-cloud-provider:v0.2.0"
     read = read_deployment(a_deployment())
-    assert read == ChartDeployment(PROVIDER, 2, 1, 3, 2, True, "25%", 1, True, "2", "2/1", image)
+    assert read == ChartDeployment(PROVIDER, 2, 1, 3, 2, True, "25%", True, "2", "2/1")
     assert read is not None
     assert not read.is_rolled_out
     assert read.chart == PROVIDER
@@ -243,11 +241,19 @@ def test_a_deployment_of_wrong_types_is_read_as_far_as_it_goes() -> None:
     none = read_deployment({"metadata": {"name": PROVIDER}, "spec": {"replicas": 0}, "status": {}})
     assert none is not None
     assert none.replicas == 0
-    unbounded = {"strategy": {"rollingUpdate": {"maxUnavailable": -3, "maxSurge": "9" * 9999}}}
-    read = read_deployment({"metadata": {"name": PROVIDER}, "spec": unbounded})
-    assert read is not None
-    assert read.max_unavailable == 0
-    assert len(str(read.max_surge)) <= 300
+    negative, long = (
+        read_deployment(
+            {
+                "metadata": {"name": PROVIDER},
+                "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": bound}}},
+            }
+        )
+        for bound in (-3, "9" * 9999)
+    )
+    assert negative is not None
+    assert long is not None
+    assert negative.max_unavailable == 0
+    assert len(str(long.max_unavailable)) <= 300
     recreated = read_deployment({"metadata": {"name": PROVIDER}, "spec": {"strategy": {"type": "Recreate"}}})
     assert recreated is not None
     assert not may_not_be_short(recreated)

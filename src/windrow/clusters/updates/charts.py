@@ -39,7 +39,7 @@ NO_ANTI_AFFINITY = "didn't match pod anti-affinity rules"
 
 @dataclass(frozen=True, slots=True)
 class ChartDeployment:
-    """A Deployment of a chart. `max_unavailable` and `max_surge` are as they are written, None where they are not; `deletions` says
+    """A Deployment of a chart. `max_unavailable` is as it is written, None where it is not; `deletions` says
     how many stalled pods of which revision have been deleted."""
 
     name: str
@@ -49,11 +49,9 @@ class ChartDeployment:
     available: int = 0
     is_observed: bool = True  # whether its status is of its present spec
     max_unavailable: int | str | None = None
-    max_surge: int | str | None = None
     rolls: bool = True  # strategy RollingUpdate
     revision: str = ""
     deletions: str = ""
-    image: str = ""
     resource_version: str = field(default="", compare=False)
 
     @property
@@ -109,7 +107,6 @@ def read_deployment(raw: Mapping[str, Any]) -> ChartDeployment | None:
     """None for a Deployment that is not of these charts, or goes."""
     if name_of(raw) not in DEPLOYMENTS or is_deleting(raw):
         return None
-    containers = objects_at(raw, "spec", "template", "spec", "containers")
     return ChartDeployment(
         name_of(raw),
         _number(nested(raw, "spec", "replicas"), 1),
@@ -119,11 +116,9 @@ def read_deployment(raw: Mapping[str, Any]) -> ChartDeployment | None:
         _number(nested(raw, "status", "observedGeneration"))
         >= _number(nested(raw, "metadata", "generation")),
         _bound(nested(raw, "spec", "strategy", "rollingUpdate", "maxUnavailable")),
-        _bound(nested(raw, "spec", "strategy", "rollingUpdate", "maxSurge")),
         nested(raw, "spec", "strategy", "type", default="RollingUpdate") == "RollingUpdate",
         _text(annotations_of(raw).get("deployment.kubernetes.io/revision")),
         _text(annotations_of(raw).get(STALLED_ROLLOUT)),
-        _text(next((one.get("image") for one in containers), "")),
         str(nested(raw, "metadata", "resourceVersion", default="")),
     )
 
