@@ -15,6 +15,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -88,11 +89,11 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
     options.add_wait(parser, "the cluster is restored")
 
 
-def next_generation(cluster: Raw, key: str) -> int:
-    """One more than was ever asked for, or carried out."""
+def next_generation(cluster: Raw, key: str, done: Sequence[str] = ()) -> int:
+    """One more than was ever asked for, or carried out, which the status has at `done` (default: the same key)."""
     asked = nested(cluster, "spec", "rkeConfig", key, "generation", default=0) or 0
-    done = nested(cluster, "status", key, "generation", default=0) or 0
-    return int(max(asked, done)) + 1
+    carried_out = nested(cluster, "status", *(done or (key, "generation")), default=0) or 0
+    return int(max(asked, carried_out)) + 1
 
 
 def raise_generation(cluster: Raw, key: str, value: dict[str, Any]) -> list[dict[str, Any]]:

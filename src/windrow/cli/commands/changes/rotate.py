@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.cli import connect, exit_codes, options
-from windrow.cli.commands.snapshot import raise_generation
+from windrow.cli.commands.snapshot import next_generation, raise_generation
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
@@ -92,7 +92,7 @@ async def _rotate(args: argparse.Namespace, context: CliContext, manager: Connec
         await connect.get_cluster(manager, args.name, args.namespace or ""),
         ROTATIONS[args.command],
     )
-    ref, generation = ref_of(CLUSTER, cluster), _next_generation(cluster, rotation)
+    ref, generation = ref_of(CLUSTER, cluster), next_generation(cluster, rotation.key, rotation.done)
     services = {"services": args.service} if args.command == "certificates" and args.service else {}
     change = raise_generation(cluster, rotation.key, {"generation": generation, **services})
     await manager.client.json_patch(ref, change)
@@ -102,12 +102,6 @@ async def _rotate(args: argparse.Namespace, context: CliContext, manager: Connec
             f"It is paused, so nothing begins before: windrow resume {connect.full_name(cluster)}"
         )
     return await _wait(manager, ref, rotation, generation, args, context) if args.wait else exit_codes.OK
-
-
-def _next_generation(cluster: Raw, rotation: _Rotation) -> int:
-    """One more than was ever asked for, or carried out."""
-    asked = nested(cluster, "spec", "rkeConfig", rotation.key, "generation", default=0) or 0
-    return int(max(asked, _find_done(cluster, rotation))) + 1
 
 
 def _find_done(cluster: Raw, rotation: _Rotation) -> int:
