@@ -11,7 +11,7 @@ import pytest
 from tests.support.clock import LoopClock, run_driven
 from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_machine, a_pool, look
 
-from windrow.clusters.api.operations.recorded import RecordedRotation, read_recorded_operations
+from windrow.clusters.api.operations.recorded import RecordedKeyRotation, read_recorded_operations
 from windrow.clusters.api.updates.maintenance import (
     RecordedMaintenance,
     read_maintenance,
@@ -167,7 +167,7 @@ def test_operations_are_tried_again_and_keep_their_age_though_the_clock_is_set()
 def a_rotation(retry_at: datetime | None) -> ClusterState:
     """A rotation that began longer ago than it may take."""
     since = NOON - 2 * HOUR
-    begun = RecordedRotation(1, "Rotate", "s1", "1-1", "key", "before", "stage start", since, retry_at)
+    begun = RecordedKeyRotation(1, "Rotate", "s1", "1-1", "key", "before", "stage start", since, retry_at)
     cluster = a_cluster(SERVERS)
     operations = replace(cluster.recorded.operations, rotation=begun)
     recorded = replace(cluster.recorded, operations=operations)

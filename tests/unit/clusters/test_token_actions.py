@@ -30,7 +30,7 @@ from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.operations.recorded import Operations, RecordedOperations
-from windrow.clusters.api.operations.rotations import RecordedRotation, RecordedTokenRotation
+from windrow.clusters.api.operations.rotations import RecordedKeyRotation, RecordedTokenRotation
 from windrow.clusters.api.operations.snapshot import token_hash
 from windrow.clusters.api.secrets import SecretData, read_secret_data, read_secrets, render_secrets
 from windrow.clusters.api.status import read_recorded_status
@@ -104,7 +104,7 @@ def test_it_waits_for_servers_that_are_away_since_they_would_not_start_again() -
 
 
 def test_rotations_come_one_after_the_other() -> None:
-    keys = RecordedRotation(1, "PostRotateRestart", "s1", "1-7", since=NOON)
+    keys = RecordedKeyRotation(1, "PostRotateRestart", "s1", "1-7", since=NOON)
     state = a_state(operations={"rotation": keys})
     assert do.BeginTokenRotation not in planned(state)
     assert planned(a_state(at("Prepare"))) == [do.RecordNextToken]

@@ -15,8 +15,8 @@ from windrow.clusters.api.fields import Fields
 from windrow.clusters.api.operations.rotations import (
     CERTIFICATE_SERVICES,
     MAX_GENERATION,
+    RecordedKeyRotation,
     RecordedRenewal,
-    RecordedRotation,
     RecordedTokenRotation,
     read_key_rotation,
     read_mapping,
@@ -134,7 +134,7 @@ class RecordedOperations:
 
     snapshot: RecordedSnapshot = field(default_factory=RecordedSnapshot)
     restore: RecordedRestore = field(default_factory=RecordedRestore)
-    rotation: RecordedRotation = field(default_factory=RecordedRotation)
+    rotation: RecordedKeyRotation = field(default_factory=RecordedKeyRotation)
     renewal: RecordedRenewal = field(default_factory=RecordedRenewal)
     token: RecordedTokenRotation = field(default_factory=RecordedTokenRotation)
     s3_digest: str = ""  # of what the guest was told of S3

@@ -34,7 +34,7 @@ CERTIFICATE_SERVICES = (
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRotation:
+class RecordedKeyRotation:
     """`status.rotateEncryptionKeys*`: `leader` is the Machine whose server is asked, `active_key` the one before the rotation."""
 
     generation: int = 0
@@ -84,11 +84,11 @@ class RecordedTokenRotation:
         return self.phase in ("Prepare", "Rotate", "PostRotateRestart")
 
 
-def read_key_rotation(status: Mapping[str, Any]) -> RecordedRotation:
-    run, phase = read_mapping(status, "rotateEncryptionKeysRun"), status.get("rotateEncryptionKeysPhase")
-    return RecordedRotation(
+def read_key_rotation(status: Mapping[str, Any]) -> RecordedKeyRotation:
+    run = read_mapping(status, "rotateEncryptionKeysRun")
+    return RecordedKeyRotation(
         generation=read_number(read_mapping(status, "rotateEncryptionKeys").get("generation")),
-        phase=next((one for one in get_args(RotationPhase) if one == phase), ""),
+        phase=_read_phase(status.get("rotateEncryptionKeysPhase")),
         leader=str(status.get("rotateEncryptionKeysLeader") or ""),
         id=str(run.get("id") or ""),
         active_key=str(run.get("activeKey") or ""),
@@ -116,16 +116,20 @@ def read_renewal(status: Mapping[str, Any]) -> RecordedRenewal:
 
 
 def read_token_rotation(status: Mapping[str, Any]) -> RecordedTokenRotation:
-    run, phase = read_mapping(status, "rotateTokenRun"), status.get("rotateTokenPhase")
+    run = read_mapping(status, "rotateTokenRun")
     return RecordedTokenRotation(
         generation=read_number(read_mapping(status, "rotateToken").get("generation")),
-        phase=next((one for one in get_args(RotationPhase) if one == phase), ""),
+        phase=_read_phase(status.get("rotateTokenPhase")),
         leader=str(status.get("rotateTokenLeader") or ""),
         id=str(run.get("id") or ""),
         message=str(run.get("message") or ""),
         since=time_of(run, "since"),
         retry_at=time_of(run, "retryAt"),
     )
+
+
+def _read_phase(value: object) -> RotationPhase:
+    return next((one for one in get_args(RotationPhase) if one == value), "")
 
 
 def read_mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
