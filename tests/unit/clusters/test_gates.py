@@ -210,7 +210,7 @@ def test_no_turn_goes_on_while_the_guest_is_not_watched() -> None:
 
 
 def test_a_turn_waits_for_the_host_of_its_machine_and_of_no_other() -> None:
-    maintenance = HostMaintenance("host-1", "it is cordoned", has_refuge=True)
+    maintenance = HostMaintenance("host-1", "it is cordoned", has_other_host=True)
     because = f"its host to be back ({maintenance})"
     assert going_on(replace(in_turn(S2), maintenance=maintenance), S1, S3) == because
     assert going_on(in_turn(S2), S1, replace(S3, maintenance=maintenance)) == ""

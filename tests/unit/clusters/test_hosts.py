@@ -210,7 +210,7 @@ def test_a_node_that_a_user_has_cordoned_stays_the_users() -> None:
 
 
 def test_a_vm_that_no_other_host_can_take_any_more_is_recorded_anew() -> None:
-    alone = replace(UPGRADE, has_refuge=False)
+    alone = replace(UPGRADE, has_other_host=False)
 
     (record,) = plan_with(on(W1, alone, host="host-1")).actions
 

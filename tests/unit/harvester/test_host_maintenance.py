@@ -92,7 +92,7 @@ def test_maintenance_mode_needs_no_upgrade_and_one_without_version_is_told_witho
 def test_vms_can_go_to_a_host_that_is_ready_and_schedulable(other: HostState, takes: bool) -> None:
     made = list_maintenance([a_host(mode=True), other], [])
 
-    assert made["a"].has_refuge is takes
+    assert made["a"].has_other_host is takes
 
 
 def node(**rest: Any) -> dict[str, Any]:

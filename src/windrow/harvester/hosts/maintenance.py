@@ -96,11 +96,11 @@ def read_upgrade(raw: Mapping[str, Any]) -> HarvesterUpgrade:
 
 @dataclass(frozen=True, slots=True)
 class HostMaintenance:
-    """Why a host is being emptied, or is empty. `has_refuge`: another host takes VMs now."""
+    """Why a host is being emptied, or is empty. `has_other_host`: another host takes VMs now."""
 
     host: str
     because: str
-    has_refuge: bool
+    has_other_host: bool
     is_upgrade: bool = False
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ def list_maintenance(
     shown = list(upgrades)
     latest = [one for one in shown if one.is_latest] or shown  # one of the past may have never come to an end
     running = sorted((one for one in latest if not one.is_over), key=lambda one: one.name)
-    refuges = {name for name, host in known.items() if host.takes_vms}
+    takers = {name for name, host in known.items() if host.takes_vms}
     found = {}
     for name, host in known.items():
         upgrade = next((one for one in running if _is_at(host, one)), None)
@@ -131,7 +131,7 @@ def list_maintenance(
             because = "maintenance mode"
         else:
             continue
-        found[name] = HostMaintenance(name, because, bool(refuges - {name}), upgrade is not None)
+        found[name] = HostMaintenance(name, because, bool(takers - {name}), upgrade is not None)
     return found
 
 
@@ -150,4 +150,4 @@ def why_shut_down(maintenance: HostMaintenance, is_migratable: bool | None, stra
         return "it cannot be migrated"
     if not maintenance.is_upgrade and strategy in SHUTDOWN_STRATEGIES:
         return f"its label {MAINTAIN_STRATEGY} is {strategy}"
-    return "" if maintenance.has_refuge else "no other host takes it"
+    return "" if maintenance.has_other_host else "no other host takes it"
