@@ -91,8 +91,8 @@ def list_warnings(results: Sequence[CheckResult], plans: Sequence[ClusterPlan]) 
     """The warnings of the check that no plan says itself: each once."""
     refused = {problem.message for one in plans for problem in one.pending.refused}
     found = (problem for one in results for problem in one.problems)
-    told = (one for one in found if one.hint not in (SEE_PLAN, NOT_YET_HINT) and one.message not in refused)
-    return list(dict.fromkeys(told))
+    others = (one for one in found if one.hint not in (SEE_PLAN, NOT_YET_HINT) and one.message not in refused)
+    return list(dict.fromkeys(others))
 
 
 async def plan_manifest(documents: Sequence[Raw], api: Client, now: datetime) -> list[ClusterPlan]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -14,6 +15,12 @@ def one_line(text: str, limit: int | None = None) -> str:
     flat = " ".join(part.strip() for part in parts if part.strip())
     shown = printable(flat)
     return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def join_some(texts: Sequence[str], limit: int = 3) -> str:
+    """The first of the texts, and how many there are besides: `a, b, c and 2 more`."""
+    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
+    return f"{', '.join(texts[:limit])}{more}"
 
 
 def printable(text: str, besides: str = "") -> str:

@@ -2,11 +2,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.text import collapse_whitespace, decode_base64, encode_base64, one_line
+from windrow.core.text import collapse_whitespace, decode_base64, encode_base64, join_some, one_line
 
 
 def test_lines_become_one_and_spaces_stay():
     assert one_line(" several \r\n\t lines,\n\nand  two spaces ") == "several lines, and  two spaces"
+
+
+def test_of_many_texts_the_first_are_named_and_the_others_counted():
+    assert join_some(["a", "b", "c"]) == "a, b, c"
+    assert join_some(["a", "b", "c", "d"]) == "a, b, c and 1 more"
+    assert join_some(["a", "b"], 1) == "a and 1 more"
+    assert join_some([]) == ""
 
 
 def test_a_long_text_is_cut_with_a_sign():

@@ -1,6 +1,6 @@
 """`--cluster-reset` on a server that exists, done once before its service starts: with a snapshot on its disk, or with its own data.
 
-The hands are cloud-init's: `bootcmd` of the user data runs at every boot, also of a machine that was made long ago, and before
+cloud-init does it: `bootcmd` of the user data runs at every boot, also of a machine that was made long ago, and before
 the services. It writes the files of `restore`: a drop-in has the service run a script before itself, and the script does
 nothing where the id of this reset is recorded on the disk.
 

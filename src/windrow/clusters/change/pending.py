@@ -24,6 +24,7 @@ from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_f
 from windrow.clusters.change.revisions import list_fields
 from windrow.clusters.change.way_back import name_way_back
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
+from windrow.core.text import join_some
 from windrow.machines.port import Problem
 
 CONFIGURATION = "spec.rkeConfig"
@@ -57,8 +58,7 @@ class MachineChange:
     def changed(self) -> str:
         """The fields that ask for its `change`, for a sentence."""
         paths = [one.path for one in self.fields if one.change == self.change]
-        more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
-        return f"{', '.join(paths[:MAX_NAMED])}{more}"
+        return join_some(paths, MAX_NAMED)
 
 
 @dataclass(frozen=True, slots=True)

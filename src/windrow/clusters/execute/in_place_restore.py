@@ -39,6 +39,7 @@ async def find_problem_of_file(
     """What a server says against a file that is recorded, on its disk or in `s3`: it may be gone or cut off since. One that does not
     answer says nothing."""
     place = "S3" if s3 else f"the disk of Machine {machine}"
+    there = f"{'in' if s3 else 'on'} {place}"
     try:
         listed = await supervisor.list_snapshots(s3)
     except RequestRefused as error:
@@ -53,10 +54,10 @@ async def find_problem_of_file(
     found = next((one for one in named if (one.s3 is None) == (file.s3 is None)), None)
     hint = f"name another snapshot; {UNTOUCHED}"
     if found is None:
-        return Problem(f"the file of {where} is not on {place} any more".replace("on S3", "in S3"), hint)
+        return Problem(f"the file of {where} is not {there} any more", hint)
     if is_cut_off(found) or found.size < file.size:
         was = f"has {found.size} bytes, and had {file.size}: it was cut off"
-        return Problem(f"the file of {where} on {place} {was}".replace("on S3", "in S3"), hint)
+        return Problem(f"the file of {where} {there} {was}", hint)
     return None
 
 

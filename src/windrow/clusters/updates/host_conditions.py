@@ -9,12 +9,12 @@ from windrow.clusters.plan.hosts.hold import HOST_TIMEOUT
 from windrow.clusters.sources.hosts import RIGHTS_HINT
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.duration import human_duration
+from windrow.core.text import join_some
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 
 HOSTS_AVAILABLE = "HostsAvailable"  # of a Cluster
 HOST_AVAILABLE = "HostAvailable"  # of a Machine
 IN_MAINTENANCE = "HostInMaintenance"
-MAX_NAMED = 3
 
 
 def hosts_condition(state: ClusterState) -> Condition | None:
@@ -24,13 +24,12 @@ def hosts_condition(state: ClusterState) -> Condition | None:
     on_such = [machine for machine in state.active if machine.record.maintenance is not None]
     if on_such:
         sentences = sorted({str(machine.record.maintenance) for machine in on_such})
-        named = ", ".join(machine.name for machine in on_such[:MAX_NAMED])
-        more = f" and {len(on_such) - MAX_NAMED} more" if len(on_such) > MAX_NAMED else ""
+        named = join_some([machine.name for machine in on_such])
         return Condition(
             HOSTS_AVAILABLE,
             "False",
             IN_MAINTENANCE,
-            f"{'; '.join(sentences)}; repair of {named}{more} is held for {human_duration(HOST_TIMEOUT)} at most",
+            f"{'; '.join(sentences)}; repair of {named} is held for {human_duration(HOST_TIMEOUT)} at most",
         )
     if state.hosts_hidden:
         return Condition(

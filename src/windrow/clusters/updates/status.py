@@ -12,6 +12,7 @@ from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.updates.charts import list_blockers
 from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.text import join_some
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 
 UPDATING, ROLLING_OUT = "Updating", "RollingOut"
@@ -83,8 +84,7 @@ def _describe_rollout(state: ClusterState) -> tuple[ConditionStatus, str, str] |
     if pool is None:
         return None
     names = [one.machine for one in list_outdated(state)[pool.name]]
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    named = f"{', '.join(names[:MAX_NAMED])}{more}"
+    named = join_some(names, MAX_NAMED)
     what = f"{count_machines(len(names))} of pool {pool.name} to be replaced ({named})"
     if why := held[pool.name]:
         return "False", "Held", f"{what}; {why}"

@@ -32,6 +32,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.hosts.hold import is_expired, is_shutting_down
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.text import join_some
 from windrow.harvester.hosts.maintenance import HostMaintenance, why_shut_down
 
 # Evictions that a PodDisruptionBudget has refused are asked for again.
@@ -83,10 +84,9 @@ def _prepare(machine: MachineState, live: HostMaintenance, state: ClusterState, 
     to_evict = tuple((pod.namespace, pod.name) for pod in machine.pods if not pod.is_deleting)
     if to_evict:
         partial.actions.append(EvictPods(str(wanted), machine.name, to_evict))
-    named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in machine.pods[:3])
-    more = f" and {len(machine.pods) - 3} more" if len(machine.pods) > 3 else ""
+    named = join_some([f"{pod.namespace}/{pod.name}" for pod in machine.pods])
     partial.wait(
-        f"{len(machine.pods)} pods to be evicted from Node {node.name} ({named}{more}); {wanted}",
+        f"{len(machine.pods)} pods to be evicted from Node {node.name} ({named}); {wanted}",
         f"Harvester shuts {machine.vm_ref} down when it comes to it",
         machine.name,
         state.now + RECHECK,

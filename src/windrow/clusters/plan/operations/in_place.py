@@ -8,7 +8,7 @@
 | PostRestorePodCleanup | the API answers; only now the other servers are deleted with their disks |
 | InitialRestartCluster and later | as in every restore: other servers join anew, workers have stayed |
 
-The hands are a VM restart, also where the API answers: no server may run beside the one that is reset, or there would be two
+The VMs are restarted, also where the API answers: no server may run beside the one that is reset, or there would be two
 clusters, so all of them are stopped anyhow. That the API answers proves that etcd was reset: it is the only server that runs,
 and its service does not start before. Until then every disk is as it was, but for that of the member, which moves its data
 aside and puts them back where the snapshot cannot be read.
@@ -81,7 +81,7 @@ def check_local(file: SnapshotFile, where: str, state: ClusterState) -> Problem 
             f"{where} was made with a former server token, and Machine {holder.name} starts with the present one",
             "name one that is in S3",
         )
-    return _check_hands(holder)
+    return _check_driver(holder)
 
 
 def snapshot_path(file: SnapshotFile) -> str:
@@ -113,7 +113,7 @@ def check_reset(request: RestoreRequest, state: ClusterState) -> Problem | None:
         )
     if member.presence == "missing":
         return _refuse(f"{member.vm_ref} is gone, and its data with it", "name another Machine with etcd")
-    return _check_datastore(state) or _check_hands(member)
+    return _check_datastore(state) or _check_driver(member)
 
 
 def _check_datastore(state: ClusterState) -> Problem | None:
@@ -124,7 +124,7 @@ def _check_datastore(state: ClusterState) -> Problem | None:
     )
 
 
-def _check_hands(machine: MachineState) -> Problem | None:
+def _check_driver(machine: MachineState) -> Problem | None:
     if machine.record.driver == HARVESTER:
         return None
     return _refuse(

@@ -13,6 +13,7 @@ from datetime import datetime
 from windrow.clusters.api.operations.rotations import AGENT_SERVICES
 from windrow.clusters.plan.operations.snapshots import find_runtime
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.text import join_some
 
 _OF_OTHERS = {"rke2": "k3s-", "k3s": "rke2-"}
 
@@ -82,8 +83,7 @@ def list_not_restarted(state: ClusterState) -> list[MachineState]:
 
 def name_some(machines: Sequence[MachineState]) -> str:
     """Their names, the first three of many."""
-    more = f" and {len(machines) - 3} more" if len(machines) > 3 else ""
-    return ", ".join(one.name for one in machines[:3]) + more
+    return join_some([one.name for one in machines])
 
 
 def find_leader(state: ClusterState) -> MachineState | None:

@@ -52,6 +52,7 @@ from windrow.clusters.plan.operations.actions import (
 )
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.version import NotVersion, Version
+from windrow.core.text import join_some
 from windrow.kubernetes.objects import nested
 from windrow.machines.port import Problem
 
@@ -181,11 +182,8 @@ def _clean_nodes(state: ClusterState, partial: PartialPlan) -> None:
     ours = (node.name for node in state.guest.nodes if node.machine_uid)
     stale = tuple(sorted(name for name in ours if name not in known))
     if stale:
-        named = ", ".join(stale[:MAX_NAMED])
-        more = f" and {len(stale) - MAX_NAMED} more" if len(stale) > MAX_NAMED else ""
-        partial.actions.append(
-            DeleteStaleNodes(f"no Machine is Node {named}{more}, which the snapshot holds", stale)
-        )
+        why = f"no Machine is Node {join_some(stale)}, which the snapshot holds"
+        partial.actions.append(DeleteStaleNodes(why, stale))
         return
     partial.actions.append(AdvanceRestore("every Node has a Machine", "RestartCluster"))
 
@@ -211,8 +209,7 @@ def _await_machines(state: ClusterState, partial: PartialPlan) -> None:
 
 
 def _name(machines: list[MachineState]) -> str:
-    named = ", ".join(f"Machine {one.name}" for one in machines[:MAX_NAMED])
-    return named + (f" and {len(machines) - MAX_NAMED} more" if len(machines) > MAX_NAMED else "")
+    return join_some([f"Machine {one.name}" for one in machines])
 
 
 # -- what a snapshot has to be ---------------------------------------------------------------------------------------

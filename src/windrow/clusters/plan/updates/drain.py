@@ -15,6 +15,7 @@ from windrow.clusters.plan.updates.former_jobs import await_former_jobs
 from windrow.clusters.plan.updates.gates import why_not_go_on
 from windrow.clusters.state import ClusterState, MachineState, Node, Pod
 from windrow.core.formats.duration import human_duration
+from windrow.core.text import join_some
 
 
 def drain_options(machine: MachineState, state: ClusterState) -> DrainOptions:
@@ -80,14 +81,13 @@ def _evict(
 ) -> None:
     options = drain_options(machine, state)
     until = (update.step_since or state.now) + options.timeout
-    named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in pods[:3])
-    more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+    named = join_some([f"{pod.namespace}/{pod.name}" for pod in pods])
     if state.now >= until:
         if options.ignore_errors:
-            why = f"ignoreErrors: {named}{more} did not leave within {human_duration(options.timeout)}"
+            why = f"ignoreErrors: {named} did not leave within {human_duration(options.timeout)}"
             _begin_apply(machine, update, why, state, partial)
             return
-        message = f"{named}{more} did not leave Node {node.name} within {human_duration(options.timeout)}"
+        message = f"{named} did not leave Node {node.name} within {human_duration(options.timeout)}"
         hint = (
             "see why their PodDisruptionBudgets hold them; or set ignoreErrors (go on) or disableEviction (delete them) in its "
             "drain options; then " + retry_hint(machine)
@@ -99,7 +99,7 @@ def _evict(
         why = "the Node is drained before it is updated"
         partial.actions.append(EvictPods(why, machine.name, to_evict, options.disable_eviction))
     partial.wait(
-        f"{len(pods)} pods to be evicted from Node {node.name} ({named}{more})",
+        f"{len(pods)} pods to be evicted from Node {node.name} ({named})",
         f"it is updated to {update.version}; its turn fails if that takes longer than {human_duration(options.timeout)}",
         machine.name,
         min(until, state.now + RECHECK),

@@ -44,8 +44,8 @@ def _deadlines(
         )
 
 
-def next_look(machine: MachineState, update: MachineUpdate, state: ClusterState) -> datetime:
-    """When something is late if it has not come."""
+def next_deadline(machine: MachineState, update: MachineUpdate, state: ClusterState) -> datetime:
+    """When something is late if it has not come; sooner where what is waited for is not watched."""
     deadlines = [limit for limit, *_ in _deadlines(machine, update, state)]
     later = [one for one in deadlines if one > state.now]
     until = min(later, default=state.now + RECHECK)

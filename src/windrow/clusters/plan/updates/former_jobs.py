@@ -15,6 +15,9 @@ from windrow.clusters.plan.updates.failures import APPLY_TIMEOUT, fail, mend_hin
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.duration import human_duration
 
+# By then its activeDeadlineSeconds is over as well, so that it cannot begin any more.
+NOT_GONE = f"; its pod is not gone after {human_duration(APPLY_TIMEOUT)}"
+
 
 def await_former_jobs(
     machine: MachineState, update: MachineUpdate, state: ClusterState, partial: PartialPlan
@@ -54,7 +57,7 @@ def withdraw(machine: MachineState, update: MachineUpdate, state: ClusterState, 
         partial.actions.append(RecordUpdateStep("its Job has begun to run after all", machine.name, begun))
         return
     until = (update.step_since or state.now) + APPLY_TIMEOUT
-    left = "" if state.now < until else _describe_left(update)
+    left = "" if state.now < until else NOT_GONE
     if not jobs or left:
         failed = replace(update, step="Apply", refused="")
         fail(machine, failed, "Apply", f"{update.refused}{left}", mend_hint(machine), state, partial)
@@ -63,8 +66,3 @@ def withdraw(machine: MachineState, update: MachineUpdate, state: ClusterState, 
         why = "it is late, and must not run out of turn"
         partial.actions.append(DeleteFormerJobs(why, machine.name, ""))
     partial.wait(f"Job kube-system/{jobs[0].name} to be gone", "its turn has failed", machine.name, until)
-
-
-def _describe_left(update: MachineUpdate) -> str:
-    """By then its activeDeadlineSeconds is over as well, so that it cannot begin any more."""
-    return f"; its pod is not gone after {human_duration(APPLY_TIMEOUT)}"
