@@ -25,6 +25,7 @@ from tests.unit.clusters.builders import (
 from tests.unit.clusters.supervisors import a_file
 from tests.unit.clusters.test_restore import a_state
 
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.operations.recorded import (
@@ -40,7 +41,7 @@ from windrow.clusters.bootstrap_data import find_restore
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, PowerVM
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import in_place, restore
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.state import ClusterState, GuestState, MachineState
 
 SERVERS = a_pool("servers", 3, SERVER)
 REQUEST = RestoreRequest("prod-local-one", 1)
@@ -188,6 +189,62 @@ def test_the_data_of_a_member_are_taken_only_where_the_api_is_silent_and_the_mem
     )
     outside = {"global_config": {"datastore-endpoint": "postgres://"}}
     assert "so the cluster has no etcd" in reset_refusal(cluster=outside)
+
+
+ETCD_ONLY = a_pool("etcd", 3, frozenset({Role.ETCD}))
+CONTROL_PLANE_ONLY = a_pool("cp", 2, frozenset({Role.CONTROL_PLANE}))
+
+
+def test_a_member_without_an_api_of_its_own_is_neither_reset_nor_restores_its_file():
+    machines = [*some("s", 3, ETCD_ONLY), *some("c", 2, CONTROL_PLANE_ONLY)]
+    words = "Machine s2 has etcd and no control plane, so no API of its own would show that etcd was reset"
+
+    assert reset_refusal(machines=machines) == words
+    assert local_refusal(file_of(), machines) == words
+    problem = in_place.check_reset(RESET, a_state(machines=machines, guest=silent()))
+    assert problem is not None
+    assert problem.hint.startswith("restore a snapshot that is in S3, by new machines; nothing was touched")
+    other = in_place.check_reset(
+        replace(RESET, member="s9"), a_state(machines=[*machines, a_machine("s4", SERVERS)], guest=silent())
+    )
+    assert other is not None
+    assert "there are: s4;" in other.hint
+
+
+@pytest.mark.parametrize(
+    ("because", "why"),
+    [
+        ("", "the guest API was not asked yet"),
+        (
+            "Node s1 of the guest cluster cannot be read (no name)",
+            "Node s1 of the guest cluster cannot be read",
+        ),
+    ],
+)
+def test_no_member_is_reset_before_it_is_known_that_the_api_is_silent(because: str, why: str):
+    state = a_state(request=RESET, guest=GuestState("unknown", because))
+    plan = restore.plan(state)
+
+    assert plan.actions == []
+    (wait,) = plan.waits
+    assert wait.what.startswith(f"the guest API, or its silence ({why}")
+    assert wait.then == "Machine s2 resets etcd, unless the API answers"
+    assert reset_refusal(guest=state.guest).startswith(f"it is not known whether etcd has its quorum: {why}")
+
+
+def test_a_reset_begins_once_the_api_is_known_to_be_silent_or_no_server_of_it_runs():
+    for guest in (silent(), a_state().guest):
+        (begin,) = actions(a_state(request=RESET, guest=guest))
+        assert isinstance(begin, do.BeginRestore)
+    unasked = GuestState("unknown", "")
+    workers = some("w", 2, a_pool("workers", 2))
+    (begin,) = actions(a_state(request=RESET, guest=unasked, machines=[*off(), *workers]))
+    assert isinstance(begin, do.BeginRestore)
+    assert (
+        actions(a_state(request=RESET, guest=unasked, machines=[*off()[:2], a_machine("s3", SERVERS)])) == []
+    )
+    # A snapshot is restored whatever the API says.
+    assert isinstance(actions(a_state(request=REQUEST, guest=unasked))[0], do.BeginRestore)
 
 
 # -- the phases ------------------------------------------------------------------------------------------------------

@@ -30,11 +30,13 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.machine import with_status
 from windrow.clusters.api.names import HOST_READY
 from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.plan.actions import DeleteMachine, StartVM
+from windrow.clusters.plan.diagnosis import loss_hint
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import INITIALIZING, GuestState
@@ -531,6 +533,15 @@ def test_the_wait_for_members_of_which_a_majority_is_gone_names_the_command_that
     assert wait is not None
     assert (wait.what == f"{lost} (and 2 more)") is is_lost
     assert not plan.actions
+
+
+def test_a_member_without_a_control_plane_is_never_named_to_go_on_with():
+    members = some("s", 3, a_pool("servers", 3, frozenset({Role.ETCD})))
+    broken = [missing(one) for one in members[:2]] + [unready(members[2])]
+    state = look(a_cluster(SERVERS), broken, guest=silent())
+
+    assert "--lost-quorum" not in loss_hint(broken[0], state)
+    assert "go on without its data: windrow delete fleet-default/prod" in loss_hint(broken[0], state)
 
 
 def test_a_stopped_lone_member_is_started_and_the_skipped_replacement_is_said():

@@ -262,9 +262,9 @@ def loss_hint(machine: MachineState, state: ClusterState) -> str:
     if machine.presence == "missing":
         first = f"restore {machine.vm_ref} on Harvester"
     cluster = f"{state.cluster.namespace}/{state.cluster.name}"
-    if left := [
-        one for one in state.etcd_members if one is not machine and not one.is_down and state.why_no_quorum()
-    ]:
+    running = (one for one in state.etcd_members if one is not machine and not one.is_down)
+    # Only a server with an API of its own can be reset, see operations.in_place.
+    if left := [one for one in running if one.record.is_control_plane and state.why_no_quorum()]:
         member = left[0].name if len(left) == 1 else "MACHINE"
         command = f"windrow restore {cluster} --lost-quorum --member {member}"
         return f"{first}, or go on with the data of a member that runs: {command}"

@@ -57,6 +57,11 @@ def list_other_servers(state: ClusterState, member: MachineState) -> tuple[str, 
     return tuple(sorted(one.record.uid for one in others))
 
 
+def can_be_reset(machine: MachineState) -> bool:
+    """Whether a machine has what a reset needs: data of etcd, and an API of its own that shows how it ended."""
+    return machine.is_etcd and machine.record.is_control_plane
+
+
 # -- what is asked for ---------------------------------------------------------------------------------------------
 
 
@@ -81,7 +86,7 @@ def check_local(file: SnapshotFile, where: str, state: ClusterState) -> Problem 
             f"{where} was made with a former server token, and Machine {holder.name} starts with the present one",
             "name one that is in S3",
         )
-    return _check_driver(holder)
+    return _check_api(holder) or _check_driver(holder)
 
 
 def snapshot_path(file: SnapshotFile) -> str:
@@ -103,9 +108,14 @@ def check_reset(request: RestoreRequest, state: ClusterState) -> Problem | None:
             "the guest API answers, so etcd has its quorum, and what is written to it would be lost",
             "restore a snapshot, or delete the Machines that are lost",
         )
+    if awaits_guest(request, state):
+        return _refuse(
+            f"it is not known whether etcd has its quorum: {describe_unknown(state)}",
+            "wait until it is known",
+        )
     member = state.find_machine(request.member)
     if member is None or member.is_deleting or not member.is_etcd or not member.record.was_created:
-        kept = [one.name for one in state.active if one.is_etcd and one.presence == "present"]
+        kept = [one.name for one in state.active if can_be_reset(one) and one.presence == "present"]
         named = ", ".join(kept[:MAX_NAMED]) or "none"
         return _refuse(
             f"{MEMBER_FIELD} is {request.member}, which is no Machine of the Cluster with etcd",
@@ -113,7 +123,19 @@ def check_reset(request: RestoreRequest, state: ClusterState) -> Problem | None:
         )
     if member.presence == "missing":
         return _refuse(f"{member.vm_ref} is gone, and its data with it", "name another Machine with etcd")
-    return _check_datastore(state) or _check_driver(member)
+    return _check_datastore(state) or _check_api(member) or _check_driver(member)
+
+
+def awaits_guest(request: RestoreRequest, state: ClusterState) -> bool:
+    """Whether it has yet to be found out if etcd has its quorum: an API that was not asked is not one that is silent. Where no
+    server of it runs there is none to ask."""
+    may_answer = any(one.record.is_control_plane and not one.is_down for one in state.servers)
+    return bool(request.member) and state.guest.state == "unknown" and may_answer
+
+
+def describe_unknown(state: ClusterState) -> str:
+    """Why it is not known whether the guest API answers."""
+    return state.guest.because or "the guest API was not asked yet"
 
 
 def _check_datastore(state: ClusterState) -> Problem | None:
@@ -121,6 +143,15 @@ def _check_datastore(state: ClusterState) -> Problem | None:
         return None
     return _refuse(
         "machineGlobalConfig has a datastore-endpoint, so the cluster has no etcd", "restore that datastore"
+    )
+
+
+def _check_api(machine: MachineState) -> Problem | None:
+    if machine.record.is_control_plane:
+        return None
+    return _refuse(
+        f"Machine {machine.name} has etcd and no control plane, so no API of its own would show that etcd was reset",
+        "restore a snapshot that is in S3, by new machines",
     )
 
 

@@ -92,6 +92,10 @@ def _must_begin(state: ClusterState) -> bool:
 def plan(state: ClusterState) -> PartialPlan:
     """The next step of the restore, if there is one."""
     partial, request = PartialPlan(), state.cluster.operations.restore
+    if _must_begin(state) and request is not None and in_place.awaits_guest(request, state):
+        what = f"the guest API, or its silence ({in_place.describe_unknown(state)})"
+        partial.wait(what, f"Machine {request.member} resets etcd, unless the API answers")
+        return partial
     if _must_begin(state) and request is not None:
         why = f"etcdSnapshotRestore.generation is {request.generation}"
         partial.actions.append(BeginRestore(why, request, list_replaced(state)))
