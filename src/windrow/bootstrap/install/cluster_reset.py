@@ -4,8 +4,12 @@ cloud-init does it: `bootcmd` of the user data runs at every boot, also of a mac
 the services. It writes the files of `restore`: a drop-in has the service run a script before itself, and the script does
 nothing where the id of this reset is recorded on the disk.
 
-Where a snapshot is restored, what is there is moved aside first, and put back where the reset fails: a file that was cut off,
-or that the token does not open, leaves the data of before. The service does not start then, since the others are stopped.
+Where a snapshot is restored, what is there is renamed first, beside where it was, and back where the reset fails: a file that
+was cut off, or that the token does not open, leaves the data of before. The service does not start then, since the others are
+stopped. What was renamed is whole, since a rename is done or not done: on another file system it would be a copy, of which a
+full disk leaves a part. The name has the id of the reset, which is recorded before the first rename. So a machine that dies
+at any command finds at its next start what is of a reset that had not ended, which is put back, and what is of one that had,
+which is removed and never put back.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ from windrow.bootstrap.layout import Layout
 from windrow.bootstrap.restore import SCRIPT, STATE
 from windrow.core.formats import yaml
 
-ASIDE = "/var/lib/windrow/before-restore"
+# In `server` of the data directory: the id of the reset that has renamed what was there.
+BEGUN = "windrow-reset"
+# What was renamed is beside where it was, as `tls.windrow-ID`, and as `tls.windrow-removed` once it is being removed.
+BESIDE = "windrow"
 # What Rancher removes of the first server before it restores: etcd's data, and what is in the snapshot, too.
 MOVED = ("db/etcd", "tls", "cred")
 
@@ -75,6 +82,14 @@ restored=none
 if [ -f {state} ]; then
   restored=$(cat {state})
 fi
+begun=none
+if [ -f {begun} ]; then
+  begun=$(cat {begun})
+fi
+if [ "$begun" = "$restored" ]; then
+{remove}else
+{put_back}fi
+rm -f {begun} {begun}.new
 if [ "$restored" = {id} ]; then
   exit 0
 fi
@@ -83,19 +98,34 @@ export PATH
 rm -f {data}/db/reset-flag
 """
 
+# Each rename is on the disk after the id.
+_RECORD_BEGUN = """\
+echo {id} > {begun}.new
+chmod 0600 {begun}.new
+mv -f {begun}.new {begun}
+sync
+begun={id}
+"""
+
 _MOVE_ASIDE = """\
-mkdir -p {aside}/db
-if [ -e {aside}/{one} ]; then
-  rm -rf {data}/{one}
-elif [ -e {data}/{one} ]; then
-  mv {data}/{one} {aside}/{one}
+if [ -e {data}/{one} ]; then
+  mv {data}/{one} {aside}
 fi
 """
 
 _PUT_BACK = """\
-if [ -e {aside}/{one} ]; then
+if [ -e {aside} ]; then
   rm -rf {data}/{one}
-  mv {aside}/{one} {data}/{one}
+  mv {aside} {data}/{one}
+fi
+"""
+
+# Renamed before, so that a part of it is never taken for the whole.
+_REMOVE = """\
+rm -rf {data}/{one}.{beside}-removed
+if [ -e {aside} ]; then
+  mv {aside} {data}/{one}.{beside}-removed
+  rm -rf {data}/{one}.{beside}-removed
 fi
 """
 
@@ -106,25 +136,37 @@ if ! {name} server --cluster-reset --server={flags}; then
   exit 1
 fi
 mkdir -p /var/lib/windrow
-echo {id} > {state}
-rm -rf {aside}
+echo {id} > {state}.new
+chmod 0600 {state}.new
+mv -f {state}.new {state}
+sync
 """
 
 
 def _render_script(reset: ClusterReset, name: str) -> str:
+    data = quote(f"{reset.data_directory}/server")
     names = {
         "name": name,
         "id": quote(reset.id),
         "state": STATE,
-        "aside": ASIDE,
-        "data": quote(f"{reset.data_directory}/server"),
+        "data": data,
+        "begun": f"{data}/{BEGUN}",
     }
-    head = _HEAD.format(**names)
-    put_back = "".join(_PUT_BACK.format(**names, one=one) for one in MOVED)
+    put_back, remove = (indent(_render_each(block, data), "  ") for block in (_PUT_BACK, _REMOVE))
+    head = _HEAD.format(**names, put_back=put_back, remove=remove)
     if not reset.path:
-        # Of a restore that was cut off.
-        return head + put_back + _RESET.format(**names, flags="", undo="", left="its data are as they were")
+        return head + _RESET.format(**names, flags="", undo="", left="its data are as they were")
     flags = f" --cluster-reset-restore-path={quote(reset.path)} --etcd-s3=false"
-    moves = "".join(_MOVE_ASIDE.format(**names, one=one) for one in MOVED)
+    moves = _RECORD_BEGUN.format(**names) + _render_each(_MOVE_ASIDE, data)
+    done = _render_each(_REMOVE, data) + "rm -f {begun}\n".format(**names)
     left = "the data of before are in their place"
-    return head + moves + _RESET.format(**names, flags=flags, undo=indent(put_back, "  "), left=left)
+    undo = put_back + "  rm -f {begun}\n".format(**names)
+    return head + moves + _RESET.format(**names, flags=flags, undo=undo, left=left) + done
+
+
+def _render_each(block: str, data: str) -> str:
+    """The commands for each of what is moved, of the reset that `$begun` names."""
+    return "".join(
+        block.format(data=data, one=one, beside=BESIDE, aside=f'{data}/{one}.{BESIDE}-"$begun"')
+        for one in MOVED
+    )
