@@ -341,4 +341,4 @@ async def test_what_leads_into_a_container_is_told_as_not_implemented(kubectl: K
     for words in (("exec", "p", "--", "true"), ("logs", "p"), ("port-forward", "p", "8080")):
         done = await kubectl(*words)
         assert done.code != 0
-        assert "is not implemented: the pods of this API are records" in done.out
+        assert "is not implemented: no container of this API can be entered" in done.out

@@ -25,7 +25,15 @@ from windrow.kubernetes.resources import NAMESPACE, SECRET
 SILENT = "https://silent.example:6443"
 PROBE = requests.get(IDENTITY).path
 # By tasks of their own, with back-off: no reconcile waits for them.
-WATCHED = {"virtualmachines", "persistentvolumeclaims", "serviceaccounts", "secrets"}
+WATCHED = {
+    "virtualmachines",
+    "persistentvolumeclaims",
+    "serviceaccounts",
+    "secrets",
+    "nodes",
+    "upgrades",
+    "settings",
+}
 
 
 class SilentTransport(TransportMiddleware):
