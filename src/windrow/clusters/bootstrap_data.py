@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -169,6 +169,13 @@ def find_config_hashes(cluster: Cluster, version: str) -> dict[str, str]:
         return dict.fromkeys(configuration_of, "")
     by_configuration = dict(zip(samples, hashes, strict=True))
     return {name: by_configuration[configuration] for name, configuration in configuration_of.items()}
+
+
+def list_left_versions(cluster: Cluster, machines: Iterable[Machine]) -> list[str]:
+    """Versions that its machines record, though the cluster does not run them yet, and is not asked to any more."""
+    running = cluster.recorded.version
+    left = {one.version for one in machines} - {"", running, cluster.version}
+    return sorted(left) if running else []
 
 
 # What makes the configuration of a pool another than that of other pools: its roles, and which entries of

@@ -39,6 +39,7 @@ from windrow.clusters.api.version_steps import VERSION
 from windrow.clusters.bootstrap_data import (
     check_bootstrap,
     find_config_hashes,
+    list_left_versions,
     sample_machine_spec,
 )
 from windrow.clusters.bootstrap_secrets import check_secrets, find_s3_digest
@@ -172,6 +173,10 @@ class Observer:
             guest_credential=self._guest_credential(cluster, kept),
             config_hashes=self._find_config_hashes(key, cluster, cluster.recorded.version or cluster.version),
             wanted_hashes=self._find_wanted_hashes(key, cluster, reading.problems),
+            left_hashes={
+                version: self._find_config_hashes(key, cluster, version)
+                for version in list_left_versions(cluster, self._context.machines.by_index(cluster.uid))
+            },
             option_rules=self._context.option_rules,
             snapshots=self._list_snapshots(cluster),
             s3_digest=find_s3_digest(cluster, self._context.secrets.get),

@@ -394,6 +394,8 @@ class ClusterState:
     config_hashes: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
     # The same with the version that is asked for, where that is another one.
     wanted_hashes: Mapping[str, str] = field(default_factory=dict)
+    # The same with each version that machines were updated to, and that is asked for no longer.
+    left_hashes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     option_rules: OptionRules = field(default_factory=OptionRules, repr=False, compare=False)
     # Of its credentials. None: not all of them were probed yet.
     credential_problems: tuple[CredentialProblem, ...] | None = None

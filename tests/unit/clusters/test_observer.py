@@ -1034,6 +1034,16 @@ def test_every_pool_has_the_digest_of_its_configuration_but_for_a_cluster_that_i
     assert observe(Harvester(), deletionTimestamp=GONE).config_hashes == {}
 
 
+def test_the_digest_is_known_with_a_release_that_a_machine_has_and_that_is_asked_for_no_longer() -> None:
+    recorded = {"version": observe(Harvester()).cluster.version}
+
+    state = observe(Harvester(), a_record("a", version="v1.99.1+rke2r1"), status=recorded)
+
+    assert state.left_hashes.keys() == {"v1.99.1+rke2r1"}
+    left = state.left_hashes["v1.99.1+rke2r1"]["pool1"]
+    assert left not in ("", state.config_hashes["pool1"])
+
+
 def test_an_endpoint_that_is_recorded_later_is_part_of_the_digest_of_the_configuration() -> None:
     recorded = {"controlPlaneEndpoint": {"mode": "address", "host": "10.0.0.9"}}
 

@@ -44,6 +44,7 @@ from windrow.clusters.api.updates.turn import (
     render_machine_update,
     update_id,
 )
+from windrow.clusters.bootstrap_data import find_config_hashes, list_left_versions
 from windrow.clusters.execute.update_actions import inherits_charts
 from windrow.clusters.plan.actions import (
     ApplyUpdate,
@@ -865,11 +866,54 @@ def test_a_server_whose_credential_is_for_new_machines_applies_files_all_the_sam
 
 
 def test_no_turn_begins_before_it_is_recorded_what_the_machine_will_be() -> None:
-    """Were it lost with the status, a spec that changes would leave the machine with a configuration that nobody knows."""
+    """Were it lost with the status, a spec that changes would leave the machine with a configuration of which nothing is known."""
     server = record_of(a_machine("s1", SERVERS), config_hash="old")
     cluster = of_revisions(SERVERS, hashes={"old": ""})
 
     assert began(plan_of(cluster, [server], config_hashes={"servers": "new"})) == []
+
+
+def plan_of_left_release(config_hash: str, **revisions: dict[str, Any]) -> Plan:
+    """Of a cluster that was asked for a newer release and is asked for its own again: one of its servers has the newer one."""
+    server = at(record_of(a_machine("s1", SERVERS), config_hash=config_hash), NEW)
+    cluster = a_cluster(SERVERS, WORKERS)
+    cluster = replace(cluster, recorded=replace(cluster.recorded, revisions=revisions))
+    hashes = {"config_hashes": {"servers": "present"}, "left_hashes": {NEW: {"servers": "new"}}}
+    return plan_of(cluster, [server, *some("w", 3, WORKERS)], **hashes)
+
+
+@pytest.mark.parametrize(
+    ("was", "change"),
+    [({"spec.rkeConfig.machineGlobalConfig.kubelet-arg": ["max-pods=9"]}, SERVICE_RESTART), ({}, "live")],
+)
+def test_a_machine_with_a_release_that_is_left_is_known_after_its_turn(
+    was: dict[str, Any], change: str
+) -> None:
+    """Without the hash of its configuration no later edit was compared with it: chart values never reached the cluster."""
+    (begun,) = of_kind(plan_of_left_release("old", old=was, new={}), BeginUpdate)
+
+    assert isinstance(begun, BeginUpdate)
+    update = begun.update
+    assert (update.change, update.version, update.config_hash) == (change, NEW, "new")
+
+
+def test_a_release_is_left_where_machines_have_it_that_is_neither_run_nor_asked_for() -> None:
+    cluster = a_cluster(SERVERS, WORKERS)
+    s1, s2 = (machine.record for machine in some("s", 2, SERVERS))
+    records = [replace(s1, version=NEW), s2, replace(s2, version=""), replace(s1, version="latest")]
+
+    assert list_left_versions(cluster, records) == ["latest", NEW]
+    assert list_left_versions(replace(cluster, version=NEW), records[:3]) == []
+    assert list_left_versions(replace(cluster, recorded=replace(cluster.recorded, version="")), records) == []
+    assert find_config_hashes(cluster, "latest") == {"servers": "", "workers": ""}
+
+
+def test_no_turn_begins_before_the_revision_with_a_release_that_is_left_is_recorded() -> None:
+    assert began(plan_of_left_release("old", old={})) == []
+
+
+def test_a_machine_with_a_release_that_is_left_and_all_that_is_asked_for_has_no_turn() -> None:
+    assert began(plan_of_left_release("new", new={})) == []
 
 
 def test_what_is_not_recorded_of_a_configuration_writes_no_files() -> None:

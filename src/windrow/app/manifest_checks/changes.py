@@ -8,7 +8,7 @@ from datetime import datetime
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.version_steps import VERSION
-from windrow.clusters.bootstrap_data import find_config_hashes
+from windrow.clusters.bootstrap_data import find_config_hashes, list_left_versions
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.machines.port import Problem
@@ -36,5 +36,6 @@ def assume_state(
         machines=tuple(map(MachineState, records)),
         config_hashes=find_config_hashes(cluster, running) if running else {},
         wanted_hashes=find_config_hashes(cluster, cluster.version) if is_other else {},
+        left_hashes={one: find_config_hashes(cluster, one) for one in list_left_versions(cluster, records)},
         option_rules=OPTION_RULES,
     )

@@ -21,7 +21,7 @@ from windrow.clusters.api.names import STRATEGY
 from windrow.clusters.api.version_steps import VERSION, check_step, is_newer
 from windrow.clusters.change.compare import FieldChange, compare_fields, compare_options, compare_pool
 from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_field, strongest
-from windrow.clusters.change.revisions import list_fields
+from windrow.clusters.change.revisions import find_present_hash, list_fields
 from windrow.clusters.change.way_back import name_way_back
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
 from windrow.core.text import join_some
@@ -196,17 +196,17 @@ class _Comparison:
             self._configurations[key] = compare_fields(recorded, self._fields[pool.name], self._distribution)
         return self._configurations[key]
 
-    def _list_hashes(self, pool: str) -> tuple[str | None, str | None]:
-        """Those of the configuration that is wanted, with either version."""
-        return self._state.config_hashes.get(pool), self._state.wanted_hashes.get(pool)
+    def _list_hashes(self, pool: str) -> tuple[str | None, ...]:
+        """Those of the configuration that is wanted, with any version that machines have or are to have."""
+        left = (hashes.get(pool) for hashes in self._state.left_hashes.values())
+        return self._state.config_hashes.get(pool), self._state.wanted_hashes.get(pool), *left
 
     def _find_hash(self, record: Machine) -> str:
         """The hash that the machine has after its turn; "" where it is not known."""
-        wanted = self._state.cluster.version
-        if self._refused is None and wanted != self._state.recorded.version:
-            return self._state.wanted_hashes.get(record.pool, "")
-        is_running = record.version == self._state.recorded.version
-        return self._state.config_hashes.get(record.pool, "") if is_running else ""
+        version = self._state.cluster.version
+        if self._refused is not None or version == self._state.recorded.version:
+            version = record.version
+        return find_present_hash(record.pool, version, self._state)
 
 
 def _replacing(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:

@@ -172,11 +172,24 @@ def is_recorded(pool: str, state: ClusterState) -> bool:
     return not wanted or wanted in state.recorded.revisions
 
 
+def find_present_hash(pool: str, version: str, state: ClusterState) -> str:
+    """That of a machine of the pool which has this version and all that is asked for now; "" where it is not known."""
+    if version == state.recorded.version:
+        return state.config_hashes.get(pool, "")
+    hashes = state.wanted_hashes if version == state.cluster.version else state.left_hashes.get(version, {})
+    return hashes.get(pool, "")
+
+
+def list_present_hashes(state: ClusterState) -> dict[str, str]:
+    """The pools of which machines have all that is asked for now, by hash, with any of their versions."""
+    every = (state.config_hashes, *state.left_hashes.values(), state.wanted_hashes)
+    return {digest: name for hashes in every for name, digest in hashes.items() if digest}
+
+
 def list_revisions(state: ClusterState) -> dict[str, Revision]:
     """`status.revisions` as it is to be: of each hash that a Machine has, is being given, or would be made with now. One
     that is in use and was never recorded is recorded where a pool has it still."""
-    pools = {digest: name for name, digest in state.config_hashes.items()}
-    pools |= {digest: name for name, digest in state.wanted_hashes.items()}
+    pools = list_present_hashes(state)
     used = {one for machine in state.machines for one in _hashes_of(machine.record)}
     used = (used | pools.keys() | {state.recorded.applied_revision}) - {""}
     recorded = state.recorded.revisions

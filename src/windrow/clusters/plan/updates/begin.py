@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windrow.clusters.api.updates.turn import LIVE
+from windrow.clusters.change.revisions import list_present_hashes
 from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, RecordVersion
 from windrow.clusters.plan.operations import rotation
 from windrow.clusters.plan.updates.charts import find_unfinished
@@ -45,11 +46,10 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
 
 
 def is_revision_recorded(wanted: WantedUpdate, state: ClusterState) -> bool:
-    """Whether it is recorded what the machine will be: were that lost with the status and the spec changed, nobody would know of
-    the machine in which fields it differs. The status is written after each reconcile."""
+    """Whether it is recorded what the machine will be: were that lost with the status and the spec changed, it would be
+    unknown in which fields the machine differs. The status is written after each reconcile."""
     digest, known = wanted.config_hash, state.recorded.revisions
-    present = {*state.config_hashes.values(), *state.wanted_hashes.values()}
-    return digest not in present or digest in known
+    return digest not in list_present_hashes(state) or digest in known
 
 
 def _record_version(state: ClusterState, partial: PartialPlan) -> None:

@@ -15,6 +15,7 @@ from windrow.clusters.api.updates.turn import (
 )
 from windrow.clusters.api.version_steps import VERSION
 from windrow.clusters.change.pending import MachineChange, pending_changes
+from windrow.clusters.change.revisions import find_present_hash
 from windrow.clusters.plan.operations import restarts
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.formats.json import dumps
@@ -96,8 +97,7 @@ def _list_live(state: ClusterState) -> Iterator[WantedUpdate]:
         record = machine.record
         if not (record.is_control_plane and record.was_ready) or machine.name in turns:
             continue
-        is_running = record.version == state.recorded.version
-        wanted = (state.config_hashes if is_running else state.wanted_hashes).get(machine.pool, "")
+        wanted = find_present_hash(machine.pool, record.version, state)
         is_known = record.config_hash in state.recorded.revisions
         if wanted and is_known and wanted != record.config_hash:
             why = "what it applies to the cluster changed"
