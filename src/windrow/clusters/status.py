@@ -12,7 +12,7 @@ from typing import Any
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
-from windrow.clusters.change.describe import is_up_to_date, list_sentences, render_pending
+from windrow.clusters.change.describe import render_pending
 from windrow.clusters.change.pending import pending_changes
 from windrow.clusters.change.revisions import list_revisions
 from windrow.clusters.plan.actions import HeldDisruption, Wait
@@ -54,9 +54,11 @@ from windrow.clusters.state import (
 from windrow.clusters.updates.host_conditions import HOSTS_AVAILABLE, hosts_condition, with_host_available
 from windrow.clusters.updates.status import (
     ROLLING_OUT,
+    UP_TO_DATE,
     UPDATING,
     is_api_away_for_update,
     rolling_out_condition,
+    up_to_date_condition,
     with_updating,
 )
 from windrow.core.clock import format_time
@@ -281,10 +283,15 @@ _WARNING_CONDITIONS = (
     SNAPSHOT_CREATED,
     SNAPSHOT_RESTORED,
     CERTIFICATES_VALID,
-    "UpToDate",
+    UP_TO_DATE,
     ROLLING_OUT,
     HOSTS_AVAILABLE,
 )
+
+
+def _is_under_way(condition: Condition) -> bool:
+    """Whether it is False for a change that goes on by itself, of which there is nothing to decide."""
+    return (condition.type, condition.reason) == (UP_TO_DATE, ROLLING_OUT)
 
 
 def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[str, Any]:
@@ -298,7 +305,10 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
     warnings += [
         one.message
         for one in found
-        if one.type in _WARNING_CONDITIONS and one.status == "False" and one.message
+        if one.type in _WARNING_CONDITIONS
+        and one.status == "False"
+        and one.message
+        and not _is_under_way(one)
     ]
     if ending := describe_credential_end(state):
         warnings.append(ending)
@@ -458,7 +468,7 @@ def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condi
             hosts_condition(state),
         ),
     )
-    pending = _up_to_date_condition(state)
+    pending = up_to_date_condition(state)
     asked = operation_conditions(state)
     return [
         accepted,
@@ -606,15 +616,6 @@ def _guest_credential_condition(state: ClusterState) -> Condition | None:
         f"which cloud provider and CSI driver cannot reach Harvester: {', '.join(holders)}; have them replaced one after "
         f"the other: {render_kubectl(command, state.cluster.namespace)}",
     )
-
-
-def _up_to_date_condition(state: ClusterState) -> Condition:
-    """Whether its machines are as the spec asks now: the sentences are those of `status.pendingChanges`."""
-    pending = pending_changes(state)
-    sentences = "; ".join(list_sentences(pending))
-    if is_up_to_date(pending):
-        return Condition("UpToDate", "True", "NewMachinesOnly" if sentences else "UpToDate", sentences)
-    return Condition("UpToDate", "False", "OutOfDate", sentences)
 
 
 def _remediation_condition(state: ClusterState, plan: Plan) -> Condition:

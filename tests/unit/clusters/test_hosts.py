@@ -38,6 +38,7 @@ from windrow.clusters.api.updates.maintenance import (
     read_maintenance,
     render_maintenance,
 )
+from windrow.clusters.api.updates.strategy import DrainOptions, UpgradeStrategy
 from windrow.clusters.api.updates.turn import render_machine_update
 from windrow.clusters.plan.actions import (
     BeginUpdate,
@@ -143,6 +144,26 @@ def test_a_vm_that_is_shut_down_has_its_node_cordoned_after_that_is_recorded_and
     assert wait.what == f"2 pods to be evicted from Node w1 (default/web, default/going); {SENTENCE}"
     assert wait.until is not None
     assert plan_with(cordoned).actions == ()
+
+
+def test_pods_without_a_controller_come_back_with_a_vm_that_is_shut_down_unless_force_is_set() -> None:
+    known = on(stuck(), shutdown=STUCK, cordoned=True)
+    assert known.node is not None
+    pods = (Pod("default", "web"), Pod("default", "alone", is_bare=True))
+    cordoned = replace(known, node=replace(known.node, unschedulable=True))
+
+    plan = plan_with(replace(cordoned, pods=pods))
+    assert plan.actions == (EvictPods(SENTENCE, "w1", (("default", "web"),)),)
+    assert [one.what for one in plan.waits if one.machine == "w1"] == [
+        f"1 pods to be evicted from Node w1 (default/web); {SENTENCE}"
+    ]
+    assert plan_with(replace(cordoned, pods=pods[1:])).actions == ()
+
+    forced = UpgradeStrategy(worker_drain=DrainOptions(force=True))
+    cluster = replace(a_cluster(SERVERS, WORKERS), upgrade_strategy=forced)
+    state = look(cluster, [*some("s", 3, SERVERS), replace(cordoned, pods=pods), a_machine("w2", WORKERS)])
+    (evict,) = plan_cluster(state).actions
+    assert evict == EvictPods(SENTENCE, "w1", (("default", "web"), ("default", "alone")))
 
 
 def test_pods_are_asked_for_while_the_vm_is_about_to_go_and_the_node_can_be_drained() -> None:

@@ -30,6 +30,7 @@ from tests.unit.clusters.builders import (
 
 from windrow.app.manifest_checks.changes import OPTION_RULES
 from windrow.clusters.api.status import GuestServiceAccount, ReservedName
+from windrow.clusters.api.updates.turn import VM_RESTART, MachineUpdate, render_machine_update
 from windrow.clusters.plan.actions import Wait
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import (
@@ -270,6 +271,43 @@ def test_what_new_machines_alone_get_is_told_and_nothing_waits_for_it():
 
     assert (state, reason) == ("True", "NewMachinesOnly")
     assert "vmNamespace default → other" in message
+
+
+def test_a_cluster_is_not_up_to_date_before_its_last_turn_is_over():
+    update = MachineUpdate("1-1", VM_RESTART, W1.record.version, "", "Start", NOON)
+    in_turn = record_of(W1, status={"update": render_machine_update(update)})
+    found = status(seen_with(in_turn))
+
+    assert condition(found, "UpToDate") == ("False", "RollingOut", "not over yet: the turn of w1")
+    assert found["pendingChanges"] is None
+    assert found["warnings"] is None
+    assert condition(status(seen_with()), "UpToDate") == ("True", "UpToDate", "")
+
+
+def test_a_cluster_is_not_up_to_date_before_the_last_machine_that_is_replaced_is_gone():
+    pool = replace(WORKERS, options={**(WORKERS.options or {}), "imageName": "default/other"})
+
+    def found(old: MachineState, **rest: Any) -> tuple[str, str, str]:
+        cluster = a_cluster(SERVERS, pool, **rest)
+        machines = [*some("s", 3, SERVERS), *some("w", 2, pool), leaving(old)]
+        return condition(status(look(cluster, machines, option_rules=OPTION_RULES)), "UpToDate")
+
+    told = "being deleted since they are replaced: w3"
+    assert found(a_machine("w3", WORKERS)) == ("False", "RollingOut", told)
+    assert found(a_machine("w3", pool))[0] == "True", "it goes, and is as all others are"
+    assert found(a_machine("w3", WORKERS), deletion_timestamp=NOON)[0] == "True"
+
+
+def test_a_cluster_is_not_up_to_date_before_its_upgrade_has_ended():
+    new = "v1.36.0+rke2r1"
+    machines = [record_of(one, version=new) for one in some("s", 3, SERVERS)]
+
+    told = f"not over yet: the upgrade to {new}, which waits for the charts of the release"
+    assert condition(status(look(a_cluster(SERVERS, version_wish=new), machines)), "UpToDate") == (
+        "False",
+        "RollingOut",
+        told,
+    )
 
 
 def test_pending_changes_are_in_the_status_while_there_are_any():

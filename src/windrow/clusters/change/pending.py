@@ -96,6 +96,17 @@ def pending_changes(state: ClusterState) -> PendingChanges:
     )
 
 
+@once_per_state
+def list_outdated_deleting(state: ClusterState) -> tuple[str, ...]:
+    """The machines that are being deleted and are not as the Cluster asks: they are replaced, and not gone yet. None while the
+    Cluster is deleted."""
+    if not (state.deleting and state.recorded.version) or state.cluster.deletion_timestamp is not None:
+        return ()
+    comparison = _Comparison(state)
+    changes = [comparison.of_machine(machine) for machine in state.deleting]
+    return tuple(one.machine for one in changes if one is not None and one.change in TURNS)
+
+
 class _Comparison:
     """The comparison of one state. Machines that were made alike are compared once."""
 

@@ -1,4 +1,4 @@
-"""What statuses say of changes in place: the condition Updating of a Machine, and RollingOut of its Cluster."""
+"""What statuses say of changes: the condition Updating of a Machine, RollingOut and UpToDate of its Cluster."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow.clusters.api.updates.turn import VM_RESTART
-from windrow.clusters.change.describe import count_machines
+from windrow.clusters.change.describe import count_machines, is_up_to_date, list_sentences
+from windrow.clusters.change.pending import list_outdated_deleting, pending_changes
 from windrow.clusters.change.rollout import find_rolling, list_outdated, why_changes_wait
 from windrow.clusters.plan.actions import Wait
-from windrow.clusters.plan.updates.charts import list_blockers
+from windrow.clusters.plan.updates.charts import is_upgrading, list_blockers
 from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.text import join_some
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
 
-UPDATING, ROLLING_OUT = "Updating", "RollingOut"
+UPDATING, ROLLING_OUT, UP_TO_DATE = "Updating", "RollingOut", "UpToDate"
 UPDATE_FAILED = "UpdateFailed"
 MAX_NAMED = 3
 _REASONS = {
@@ -71,6 +72,37 @@ def rolling_out_condition(state: ClusterState, waits: Sequence[Wait] = ()) -> Co
     if find_condition(state.recorded.raw.get("conditions"), ROLLING_OUT) is None:
         return None
     return Condition(ROLLING_OUT, "False", "NotRollingOut", "")
+
+
+def up_to_date_condition(state: ClusterState) -> Condition:
+    """Whether its machines are as the spec asks now, and what makes them so is over. The sentences are those of
+    `status.pendingChanges`, and after them what is under way."""
+    pending = pending_changes(state)
+    sentences = list_sentences(pending)
+    if not is_up_to_date(pending):
+        return Condition(UP_TO_DATE, "False", "OutOfDate", "; ".join(sentences))
+    if under_way := _find_under_way(state):
+        return Condition(UP_TO_DATE, "False", ROLLING_OUT, "; ".join([*sentences, under_way]))
+    reason = "NewMachinesOnly" if sentences else UP_TO_DATE
+    return Condition(UP_TO_DATE, "True", reason, "; ".join(sentences))
+
+
+def _find_under_way(state: ClusterState) -> str:
+    """What of the changes is not over though every machine is recorded as the spec asks; "" for nothing.
+
+    A new release is not over before its charts are installed, or late: until then the Cluster has its former version, with which
+    a machine would be created."""
+    if state.cluster.deletion_timestamp is not None:
+        return ""
+    if in_turn := [machine.name for machine in state.active if machine.record.update is not None]:
+        return f"not over yet: the turn of {join_some(in_turn, MAX_NAMED)}"
+    if deleting := list_outdated_deleting(state):
+        return f"being deleted since they are replaced: {join_some(deleting, MAX_NAMED)}"
+    if is_upgrading(state):
+        return (
+            f"not over yet: the upgrade to {state.cluster.version}, which waits for the charts of the release"
+        )
+    return ""
 
 
 def _describe_rollout(state: ClusterState) -> tuple[ConditionStatus, str, str] | None:

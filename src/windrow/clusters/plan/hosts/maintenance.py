@@ -31,6 +31,7 @@ from windrow.clusters.plan.actions import (
     RecordMaintenance,
 )
 from windrow.clusters.plan.hosts.hold import is_expired, is_shutting_down
+from windrow.clusters.plan.updates.drain import list_leaving
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.text import join_some
 from windrow.harvester.hosts.maintenance import HostMaintenance, why_shut_down
@@ -79,14 +80,15 @@ def _prepare(machine: MachineState, live: HostMaintenance, state: ClusterState, 
             CordonNode(f"{wanted}, and {machine.vm_ref} is shut down with it", machine.name, node.name)
         )
         return
-    if not machine.pods:
+    leaving = list_leaving(machine, state)
+    if not leaving:
         return
-    to_evict = tuple((pod.namespace, pod.name) for pod in machine.pods if not pod.is_deleting)
+    to_evict = tuple((pod.namespace, pod.name) for pod in leaving if not pod.is_deleting)
     if to_evict:
         partial.actions.append(EvictPods(str(wanted), machine.name, to_evict))
-    named = join_some([f"{pod.namespace}/{pod.name}" for pod in machine.pods])
+    named = join_some([f"{pod.namespace}/{pod.name}" for pod in leaving])
     partial.wait(
-        f"{len(machine.pods)} pods to be evicted from Node {node.name} ({named}); {wanted}",
+        f"{len(leaving)} pods to be evicted from Node {node.name} ({named}); {wanted}",
         f"Harvester shuts {machine.vm_ref} down when it comes to it",
         machine.name,
         state.now + RECHECK,
