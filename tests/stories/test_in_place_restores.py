@@ -14,7 +14,9 @@ from tests.support.clock import run_driven
 
 from windrow.emulator.guest_os.machine import GuestMachine
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.objects import Raw, name_of, nested, new_object, uid_of
+from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import CONFIG_MAP, NODE
 
 VERSIONS = {"rke2": "v1.34.7+rke2r1", "k3s": "v1.34.7+k3s1"}
@@ -169,5 +171,60 @@ def test_a_file_that_turns_out_to_be_damaged_leaves_all_data_and_a_member_can_go
             await ask(it, etcdSnapshotRestore=reset)
             await phase(it, "Restore", "Finished", 2)
             await check(it, member, set(), {"kept", "later"})
+
+    run_driven(story())
+
+
+@asynccontextmanager
+async def resetting(content: tuple[bytes, bytes] = (b"", b"")) -> AsyncIterator[tuple[Story, list[Raw], Raw]]:
+    """A cluster whose first server is about to restore the snapshot on its disk, in which these bytes were replaced."""
+    async with with_snapshots(workers=0) as it:
+        servers = await servers_of(it)
+        raw = await on_disk_of(it, servers[0])
+        guest = guest_of(it, servers[0])
+        file = nested(raw, "snapshotFile", "location").removeprefix("file://")
+        guest.write(file, (guest.read(file) or b"").replace(*content))
+        await ask(it, etcdSnapshotRestore={"name": name_of(raw), "generation": 1})
+        await phase(it, "Restore", "Restore")
+        yield it, servers, raw
+
+
+async def states_of(it: Story, machines: list[Raw]) -> list[str]:
+    found = [await it.sim.harvester_client.get(VM.ref(name_of(one), "default")) for one in machines]
+    return [nested(one, "status", "printableStatus") for one in found]
+
+
+@pytest.mark.long
+def test_servers_that_a_person_starts_while_one_cannot_restore_are_stopped_again_and_not_deleted() -> None:
+    async def story() -> None:
+        async with resetting((b"kept", b"lost")) as (it, before, _):
+            await it.sim.advance(minutes=3)
+            for machine in before[1:]:
+                ref = VM_ACTIONS.ref(name_of(machine), "default")
+                await it.sim.harvester_client.call(put_subresource(ref, "start"))
+            await it.sim.advance(minutes=10)
+            await phase(it, "Restore", "Restore")
+            assert {uid_of(one) for one in await servers_of(it)} == {uid_of(one) for one in before}
+            assert await states_of(it, before[1:]) == ["Stopped", "Stopped"]
+
+            reset = {"name": None, "clusterResetMember": name_of(before[1]), "generation": 2}
+            await ask(it, etcdSnapshotRestore=reset)
+            await phase(it, "Restore", "Finished", 2)
+            await check(it, before[1], set(), {"kept", "later"})
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_a_generation_that_is_refused_while_a_server_resets_starts_no_other_beside_it() -> None:
+    async def story() -> None:
+        async with resetting() as (it, before, raw):
+            await ask(it, etcdSnapshotRestore={"name": "typo", "generation": 2})
+            await it.sim.advance(seconds=20)
+            assert await states_of(it, before[1:]) == ["Stopped", "Stopped"]
+            status = await phase(it, "Restore", "Finished", 2)
+            assert "typo does not exist" in status["etcdSnapshotRestoreRun"]["refused"]
+            assert status["etcdSnapshotRestore"]["name"] == name_of(raw)
+            await check(it, before[0], set(), {"kept"})
 
     run_driven(story())

@@ -37,6 +37,7 @@ from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, E
 from windrow.clusters.plan.addresses import may_await_address
 from windrow.clusters.plan.diagnosis import diagnose_all
 from windrow.clusters.plan.endpoint import list_api_servers
+from windrow.clusters.plan.operations.in_place import list_apis_to_ask
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.plan.updates.charts import is_upgrading
 from windrow.clusters.plan.volumes.reclaim import must_ask
@@ -553,7 +554,7 @@ class ClusterController:
             # Nothing is done in it any more, and that its API ends with its machines is no failure.
             self._guest_clusters.close(state.cluster.uid)
             return None
-        urls = list_api_servers(state)
+        urls = list_apis_to_ask(state)
         if not (self._group and state.secrets and urls):
             return self._guest_clusters.find(state.cluster.uid)
         proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)

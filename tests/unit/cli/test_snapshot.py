@@ -260,11 +260,16 @@ def test_a_restore_names_a_snapshot_of_the_cluster(
 
 
 @pytest.mark.parametrize(
-    ("phase", "code", "words"),
-    [("Finished", 0, "is restored: snapshot one; look"), ("Failed", 1, "was not restored: snapshot one.")],
+    ("phase", "said", "code", "words"),
+    [
+        ("Finished", {}, 0, "is restored: snapshot one; look"),
+        ("Failed", {}, 1, "was not restored: snapshot one."),
+        ("Shutdown", {"refused": "no such thing; name another"}, 1, "restore of before: no such thing."),
+        ("Finished", {"refused": "no such thing; name another"}, 1, "restore of before: no such thing."),
+    ],
 )
-def test_with_wait_a_restore_ends_with_its_phase(
-    windrow: Windrow, manager: Manager, phase: str, code: int, words: str
+def test_with_wait_a_restore_ends_with_its_phase_or_is_refused(
+    windrow: Windrow, manager: Manager, phase: str, said: dict[str, str], code: int, words: str
 ) -> None:
     windrow("apply", "-f", "cluster.yaml")
     put(manager, a_snapshot())
@@ -275,7 +280,8 @@ def test_with_wait_a_restore_ends_with_its_phase(
             while "etcdSnapshotRestore" not in (clusters.get(ORCHARD) or {}):
                 changed.clear()
                 await changed.wait()
-        run = {"etcdSnapshotRestorePhase": phase, "etcdSnapshotRestoreRun": {"message": "snapshot one; look"}}
+        about = {"message": "snapshot one; look", **said}
+        run = {"etcdSnapshotRestorePhase": phase, "etcdSnapshotRestoreRun": about}
         await api.patch(ORCHARD, {"status": {"etcdSnapshotRestore": {"generation": 1}, **run}}, "status")
 
     with ThreadPoolExecutor(1) as pool:
@@ -285,7 +291,7 @@ def test_with_wait_a_restore_ends_with_its_phase(
 
     assert answer.code == code
     assert words in answer.out + answer.err
-    assert f"orchard: {phase}" in answer.err
+    assert (f"orchard: {phase}" in answer.err) is not bool(said)
 
 
 def a_member(

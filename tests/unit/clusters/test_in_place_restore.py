@@ -41,6 +41,7 @@ from windrow.clusters.bootstrap_data import find_restore
 from windrow.clusters.plan.actions import DeleteMachine, DeleteVM, PowerVM
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import in_place, restore
+from windrow.clusters.plan.operations.conditions import SNAPSHOT_RESTORED, operation_conditions
 from windrow.clusters.state import ClusterState, GuestState, MachineState
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -423,3 +424,70 @@ def test_the_other_servers_are_waited_for_until_they_are_gone():
     assert [(wait.what, wait.until) for wait in plan.waits] == [
         ("Machine s1 to be deleted", NOON + timedelta(seconds=30))
     ]
+
+
+# -- others that are started by hand ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guest", [silent(), GuestState("reachable"), GuestState("unknown")])
+@pytest.mark.parametrize("phase", ["Restore", "PostRestorePodCleanup"])
+def test_a_server_that_is_started_meanwhile_is_stopped_again_and_nothing_is_believed_or_deleted(
+    phase: RestorePhase, guest: GuestState
+):
+    s1, _, _ = off()
+    for member in (a_machine("s2", SERVERS), off()[1]):
+        plan = restore.plan(seen(at(phase), [s1, member, a_machine("s3", SERVERS)], guest=guest))
+        assert plan.actions == [PowerVM("no server may run while one resets etcd", "s3", "off")]
+        assert [wait.what for wait in plan.waits] == ["VirtualMachine default/s3 to stop (running)"]
+
+
+@pytest.mark.parametrize("phase", ["Restore", "PostRestorePodCleanup"])
+def test_a_server_of_which_it_is_not_known_whether_it_runs_keeps_all_as_it_is(phase: RestorePhase):
+    s1, _, s3 = off()
+    for doubted in (unknown(s3), sighted(s3, state="stopping"), replace(s3, vm=None)):
+        plan = restore.plan(seen(at(phase), [s1, a_machine("s2", SERVERS), doubted]))
+        assert plan.actions == []
+        assert plan.waits[0].what.startswith("VirtualMachine default/s3 to stop (")
+        assert plan.waits[0].until == NOON + timedelta(seconds=30)
+
+
+def test_servers_whose_vms_are_gone_or_were_never_made_are_not_waited_for():
+    s1, _, s3 = off()
+    member = a_machine("s2", SERVERS)
+    (done,) = actions(seen(at("Restore"), [missing(s1), member, unordered(a_machine("s3", SERVERS))]))
+    assert isinstance(done, do.AdvanceRestore)
+    going = actions(seen(at("PostRestorePodCleanup"), [leaving(a_machine("s1", SERVERS)), member, s3]))
+    assert [type(one) for one in going] == [DeleteVM, DeleteMachine]
+
+
+def test_an_api_that_is_not_watched_at_this_moment_proves_nothing():
+    s1, _, s3 = off()
+    interrupted = GuestState("reachable", interruption="connection lost")
+    assert actions(seen(at("Restore"), [s1, a_machine("s2", SERVERS), s3], guest=interrupted)) == []
+
+
+def test_only_the_member_is_asked_whether_etcd_was_reset():
+    machines = [
+        sighted(one, addresses=(f"10.0.0.{place}",)) for place, one in enumerate(some("s", 3, SERVERS))
+    ]
+    own = ("https://10.0.0.1:6443",)
+
+    def asked(phase: RestorePhase, left: list[MachineState] = machines) -> tuple[str, ...]:
+        return in_place.list_apis_to_ask(seen(at(phase), left))
+
+    assert asked("Restore") == asked("PostRestorePodCleanup") == own
+    assert len(asked("Shutdown")) == len(asked("InitialRestartCluster")) == 3
+    assert asked("Restore", [machines[0], replace(stopped(machines[1]), node=None)]) == ()
+    of_s3 = replace(at("Restore"), member="")
+    assert len(in_place.list_apis_to_ask(seen(of_s3, machines))) == 3
+
+
+def test_what_was_refused_meanwhile_is_said_beside_what_goes_on():
+    recorded = replace(at("Restore"), generation=2, refused="ETCDSnapshot prod/typo does not exist")
+    (said,) = [one for one in operation_conditions(seen(recorded, off())) if one.type == SNAPSHOT_RESTORED]
+    assert (said.status, said.reason, said.message) == (
+        "Unknown",
+        "Restore",
+        "etcdSnapshotRestore begun before is at phase Restore; snapshot one; generation 2 was refused (ETCDSnapshot prod/typo does "
+        "not exist)",
+    )

@@ -600,6 +600,32 @@ def test_what_cannot_be_restored_fails_before_anything_is_touched() -> None:
     on_a_site(story)
 
 
+@pytest.mark.parametrize("member", ["uid-s1", None])
+def test_a_generation_that_is_refused_while_another_is_carried_out_leaves_that_as_it_is(
+    member: str | None,
+) -> None:
+    async def story(site: Site) -> None:
+        await restorable(site)
+        await site.execute(begin())
+        run = {"member": member, "path": "/a", "replaced": ["uid-s2"], "message": "m"}
+        change = {"etcdSnapshotRestorePhase": "Shutdown", "etcdSnapshotRestoreRun": run}
+        await site.api.patch(REF, {"status": change}, "status")
+        before = (await site.api.get(REF))["status"]
+
+        after = await site.execute(begin(RestoreRequest(TWO, 2)))
+
+        refused = after["etcdSnapshotRestoreRun"].pop("refused")
+        assert refused.startswith(f"ETCDSnapshot fleet-default/{TWO} does not exist; ")
+        assert after.pop("etcdSnapshotRestore") == before.pop("etcdSnapshotRestore") | {"generation": 2}
+        assert after == before
+        # The next one that is fit takes its place.
+        status = await site.execute(begin(RestoreRequest(ONE, 3)))
+        assert status["etcdSnapshotRestorePhase"] == "Started"
+        assert not status["etcdSnapshotRestoreRun"].keys() & {"refused", "member"}
+
+    on_a_site(story)
+
+
 def test_without_the_keys_of_s3_nothing_is_restored() -> None:
     async def story(site: Site) -> None:
         await restorable(site)

@@ -168,11 +168,16 @@ async def _wait_for_restore(
         phase = status.get("etcdSnapshotRestorePhase")
         if nested(status, "etcdSnapshotRestore", "generation", default=0) < generation:
             return False
+        if nested(status, "etcdSnapshotRestoreRun", "refused", default=""):
+            return True
         if phase != before:
             context.print_note(f"{ref}: {phase}")
         return phase in ("Finished", "Failed")
 
     await wait.wait_until(look, manager, ref.namespace, args.timeout, f"the restore of {ref}")
+    if refused := str(nested(status, "etcdSnapshotRestoreRun", "refused", default="")):
+        what, _, hint = refused.partition("; ")
+        raise CliError(f"{ref} goes on with the restore of before: {what}.", hint, exit_codes.FAILED)
     message = str(nested(status, "etcdSnapshotRestoreRun", "message", default=""))
     if status["etcdSnapshotRestorePhase"] == "Failed":
         what, _, hint = message.partition("; ")

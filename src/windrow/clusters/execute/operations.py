@@ -50,7 +50,7 @@ from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.in_place import find_holder
-from windrow.clusters.plan.operations.restore import check_snapshot, restored_spec
+from windrow.clusters.plan.operations.restore import check_snapshot, is_under_way, restored_spec
 from windrow.clusters.plan.operations.snapshots import (
     MAX_TRIES,
     METADATA,
@@ -402,8 +402,17 @@ class OperationActions:
             "restoreRKEConfig": request.config,
             MEMBER: request.member or None,
         }
-        run: dict[str, Any] = {"since": format_time(now), "message": None, "member": None, "path": None}
+        run: dict[str, Any] = {"since": format_time(now)}
+        run |= dict.fromkeys(("message", "member", "path", "refused"))
         found = await self._find_source(action, state)
+        if isinstance(found, Problem) and is_under_way(state):
+            # What was begun before goes on: servers that it has stopped must not run beside one that resets etcd.
+            change = {
+                "etcdSnapshotRestore": {"generation": request.generation},
+                "etcdSnapshotRestoreRun": {"refused": str(found)},
+            }
+            await self._context.patch_observed_cluster(state, change)
+            return
         if isinstance(found, Problem):
             change = {
                 "etcdSnapshotRestorePhase": "Failed",

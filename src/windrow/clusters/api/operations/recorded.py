@@ -116,6 +116,7 @@ class RecordedRestore:
     member: str = ""
     path: str = ""
     message: str = ""
+    refused: str = ""  # why this generation was not begun, and the one before goes on
     since: datetime | None = None  # the phase
 
 
@@ -263,6 +264,7 @@ def _read_recorded_restore(status: Mapping[str, Any]) -> RecordedRestore:
         member=str(run.get("member") or ""),
         path=str(run.get("path") or ""),
         message=str(run.get("message") or ""),
+        refused=str(run.get("refused") or ""),
         since=time_of(run, "since"),
     )
 

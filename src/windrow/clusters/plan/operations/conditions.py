@@ -23,6 +23,9 @@ def operation_conditions(state: ClusterState) -> list[Condition]:
     if recorded.restore.phase:
         name = f"etcdSnapshotRestore of generation {recorded.restore.generation}"
         about = recorded.restore.message or name_source(state)
+        if recorded.restore.refused:
+            refused = f"generation {recorded.restore.generation} was refused ({recorded.restore.refused})"
+            name, about = "etcdSnapshotRestore begun before", f"{about}; {refused}"
         found.append(_condition(SNAPSHOT_RESTORED, recorded.restore.phase, name, about))
     if recorded.rotation.phase:
         name = f"rotateEncryptionKeys of generation {recorded.rotation.generation}"

@@ -9,20 +9,22 @@
 | InitialRestartCluster and later | as in every restore: other servers join anew, workers have stayed |
 
 The VMs are restarted, also where the API answers: no server may run beside the one that is reset, or there would be two
-clusters, so all of them are stopped anyhow. That the API answers proves that etcd was reset: it is the only server that runs,
-and its service does not start before. Until then every disk is as it was, but for that of the member, which moves its data
+clusters, so all of them are stopped anyhow, and stopped again where one is started by hand. That the API answers at the member's
+own address proves that etcd was reset: its service does not start before. Until then every disk is as it was, but for that of the member, which moves its data
 aside and puts them back where the snapshot cannot be read.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 
 from windrow.clusters.api.operations.recorded import RestoreRequest
 from windrow.clusters.api.operations.snapshot import SnapshotFile, token_hash
 from windrow.clusters.plan.actions import DeleteMachine, PartialPlan, PowerVM
 from windrow.clusters.plan.deletion import plan_machine_end
+from windrow.clusters.plan.endpoint import find_api_url, list_api_servers
 from windrow.clusters.plan.operations.actions import (
     AdvanceRestore,
     EndClusterReset,
@@ -48,6 +50,16 @@ def find_member(state: ClusterState) -> MachineState | None:
     """The machine that is reset, while its record is there and it stays."""
     uid = state.recorded.operations.restore.member
     return next((one for one in state.active if uid and one.record.uid == uid), None)
+
+
+def list_apis_to_ask(state: ClusterState) -> tuple[str, ...]:
+    """Where the guest API is asked: while a member resets etcd at its own address only. What another server answers, or what is
+    behind the endpoint, proves nothing of that."""
+    member = find_member(state)
+    if member is None or state.recorded.operations.restore.phase not in ("Restore", "PostRestorePodCleanup"):
+        return list_api_servers(state)
+    own = find_api_url(member)
+    return (own,) if own else ()
 
 
 def list_other_servers(state: ClusterState, member: MachineState) -> tuple[str, ...]:
@@ -176,28 +188,23 @@ def plan_shutdown(state: ClusterState, partial: PartialPlan) -> None:
     member = _require_member(state, partial)
     if member is None:
         return
-    running = [one for one in _servers_of_before(state) if not _is_stopped(one)]
-    for machine in running:
-        _stop(machine, state, partial)
-    if running:
-        more = f" and those of {len(running) - 1} more servers" if len(running) > 1 else ""
-        partial.wait(
-            f"{running[0].vm_ref}{more} to stop ({_describe(running[0])})",
-            f"Machine {member.name} resets etcd",
-            until=state.now + RECHECK,
-        )
+    if _stop_running(_servers_of_before(state), f"Machine {member.name} resets etcd", state, partial):
         return
     partial.actions.append(OrderClusterReset(f"no server runs; {name_source(state)} is next", member.name))
 
 
 def plan_reset(state: ClusterState, partial: PartialPlan) -> None:
-    """Start the member, and wait until its API answers."""
+    """Start the member, and wait until its API answers. Another server that was started meanwhile is stopped again first: it
+    has the data of before, which may be all that there are."""
     member = _require_member(state, partial)
     if member is None:
         return
+    then = f"Machine {member.name} resets etcd"
+    if _stop_running(_list_replaced(state), then, state, partial):
+        return
     if member.vm is not None and member.vm.state in STOPPED_STATES:
         partial.actions.append(PowerVM("its service resets etcd before it starts", member.name, "on"))
-    elif state.guest.is_reachable and not _is_stopped(member):
+    elif state.guest.is_reachable and not state.guest.interruption and not _is_stopped(member):
         why = f"the API answers with {name_source(state)}"
         partial.actions.append(AdvanceRestore(why, "PostRestorePodCleanup"))
         return
@@ -209,9 +216,12 @@ def plan_reset(state: ClusterState, partial: PartialPlan) -> None:
 
 
 def plan_replacement(state: ClusterState, partial: PartialPlan) -> None:
-    """Delete the other servers: what they have is not the cluster's any more."""
+    """Delete the other servers: what they have is not the cluster's any more. None of them is deleted while it runs."""
     member = _require_member(state, partial)
     if member is None:
+        return
+    staying = [one for one in _list_replaced(state) if not one.is_deleting]
+    if _stop_running(staying, "it is deleted", state, partial):
         return
     recorded = state.recorded.operations.restore
     left = [one for one in state.machines if one.record.uid in recorded.replaced]
@@ -239,10 +249,30 @@ def _require_member(state: ClusterState, partial: PartialPlan) -> MachineState |
     return None
 
 
+def _list_replaced(state: ClusterState) -> list[MachineState]:
+    """The servers other than the member of which a VM may be there."""
+    replaced = state.recorded.operations.restore.replaced
+    return [one for one in state.machines if one.record.uid in replaced and one.record.was_requested]
+
+
 def _servers_of_before(state: ClusterState) -> list[MachineState]:
     recorded = state.recorded.operations.restore
     concerned = {recorded.member, *recorded.replaced}
     return [one for one in state.machines if one.record.uid in concerned and one.record.was_requested]
+
+
+def _stop_running(
+    servers: Sequence[MachineState], then: str, state: ClusterState, partial: PartialPlan
+) -> bool:
+    """Whether one of them may run; those that do are stopped, and waited for."""
+    running = [one for one in servers if not _is_stopped(one)]
+    for machine in running:
+        _stop(machine, state, partial)
+    if running:
+        more = f" and those of {len(running) - 1} more servers" if len(running) > 1 else ""
+        what = f"{running[0].vm_ref}{more} to stop ({_describe(running[0])})"
+        partial.wait(what, then, until=state.now + RECHECK)
+    return bool(running)
 
 
 def _is_stopped(machine: MachineState) -> bool:
