@@ -234,6 +234,19 @@ def test_an_end_that_cannot_be_recorded_is_none_and_the_data_of_before_stay_asid
     assert disk.contents() == ["before", "before", "before"]
 
 
+def test_what_was_renamed_is_on_the_disk_before_its_record_goes(disk: Disk) -> None:
+    disk.boot(disk.reset(), fails=True)
+
+    lines = [line.strip() for line in Path(disk.at(SCRIPT)).read_text().splitlines()]
+    back = [
+        at for at, line in enumerate(lines) if line.startswith("mv") and line.split()[1].endswith('"$begun"')
+    ]
+    for at in back:
+        if not lines[at].endswith("-removed"):
+            record = next(later for later in range(at, len(lines)) if BEGUN in lines[later])
+            assert "sync" in lines[at:record]
+
+
 def test_what_is_put_aside_stays_beside_where_it_was_and_is_never_copied(disk: Disk) -> None:
     before = (disk.data / "server/db/etcd/file").stat()
 

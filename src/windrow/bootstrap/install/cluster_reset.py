@@ -88,7 +88,8 @@ if [ -f {begun} ]; then
 fi
 if [ "$begun" = "$restored" ]; then
 {remove}else
-{put_back}fi
+{put_back}  sync
+fi
 rm -f {begun} {begun}.new
 if [ "$restored" = {id} ]; then
   exit 0
@@ -160,7 +161,7 @@ def _render_script(reset: ClusterReset, name: str) -> str:
     moves = _RECORD_BEGUN.format(**names) + _render_each(_MOVE_ASIDE, data)
     done = _render_each(_REMOVE, data) + "rm -f {begun}\n".format(**names)
     left = "the data of before are in their place"
-    undo = put_back + "  rm -f {begun}\n".format(**names)
+    undo = put_back + "  sync\n  rm -f {begun}\n".format(**names)
     return head + moves + _RESET.format(**names, flags=flags, undo=undo, left=left) + done
 
 
