@@ -24,11 +24,13 @@ from windrow.clusters.state import MachineState
 from windrow.clusters.updates.charts import (
     ChartDeployment,
     ChartPod,
+    ChartReplicaSet,
     HelmJob,
     ObservedCharts,
     read_chart_pod,
     read_deployment,
     read_helm_job,
+    read_replica_set,
 )
 from windrow.kubernetes.objects import Raw
 
@@ -37,11 +39,14 @@ from .test_update_turns import NEW, SERVERS, an_update, at, plan_of, upgraded
 
 APART = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."
 PROVIDER = "harvester-cloud-provider"
-STALLED = ChartDeployment(PROVIDER, 1, updated=1, total=2, available=1, revision="2", resource_version="7")
+STALLED = ChartDeployment(
+    PROVIDER, 1, updated=1, total=2, available=1, revision="2", uid="d", resource_version="7"
+)
 RELAXED = replace(STALLED, max_unavailable=1)
-OLD = ChartPod("old", "uid-old", template="a", has_node=True)
-NEW_POD = ChartPod("new", "uid-new", template="b", problem=APART, since=NOON)
-DONE = ChartDeployment(PROVIDER, 1, 1, 1, 1)
+OLD = ChartPod("old", "uid-old", template="a", has_node=True, replica_set="rs-a")
+NEW_POD = ChartPod("new", "uid-new", template="b", problem=APART, since=NOON, replica_set="rs-b")
+SETS = (ChartReplicaSet("rs-a", "d"), ChartReplicaSet("rs-b", "d"), ChartReplicaSet("rs-x", "x"))
+DONE = ChartDeployment(PROVIDER, 1, 1, 1, 1, uid="d")
 JOB = HelmJob("helm-install-harvester-csi-driver", "harvester-csi-driver", is_complete=False)
 
 
@@ -52,7 +57,7 @@ def server() -> MachineState:
 
 
 def planned(*deployments: ChartDeployment, pods: Any = (OLD, NEW_POD), jobs: Any = (), **rest: Any) -> Any:
-    charts = ObservedCharts(deployments, tuple(pods), tuple(jobs))
+    charts = ObservedCharts(deployments, tuple(pods), tuple(jobs), SETS)
     return plan_of(upgraded(SERVERS), [server()], charts=rest.pop("charts", charts), **rest)
 
 
@@ -122,6 +127,21 @@ def test_no_more_than_three_old_pods_are_deleted() -> None:
     assert not of_kind(planned(given_up, now=NOON + STALL_TIMEOUT), DeleteStalledPod)
 
 
+@pytest.mark.parametrize("replica_set", ["", "rs-x", "rs-unknown"])
+def test_a_pod_that_only_bears_the_charts_label_is_neither_deleted_nor_taken_for_a_stalled_one(
+    replica_set: str,
+) -> None:
+    late = NOON + STALL_TIMEOUT
+    foreign = ChartPod("a-copy", "uid-x", has_node=True, replica_set=replica_set)
+
+    (delete,) = of_kind(planned(RELAXED, pods=[foreign, OLD, NEW_POD], now=late), DeleteStalledPod)
+
+    assert (delete.pod, delete.uid) == ("old", "uid-old")
+    for pods in ([foreign, NEW_POD], [OLD, replace(NEW_POD, replica_set=replica_set)]):
+        for deployment in (STALLED, RELAXED, replace(RELAXED, uid="")):
+            assert not of_kind(planned(deployment, pods=pods, now=late), DeleteStalledPod, RelaxRollout)
+
+
 def test_actions_on_charts_stop_no_others() -> None:
     (relax,) = of_kind(planned(STALLED), RelaxRollout)
     assert relax.subject == "charts/harvester-cloud-provider"
@@ -171,7 +191,7 @@ def test_an_upgrade_waits_ten_minutes_for_its_charts_and_says_what_is_missing(
 
 
 def test_what_holds_a_rollout_is_its_new_pod() -> None:
-    charts = ObservedCharts((STALLED, replace(DONE, is_observed=False)), (OLD, NEW_POD))
+    charts = ObservedCharts((STALLED, replace(DONE, is_observed=False)), (OLD, NEW_POD), (), SETS)
     assert list(list_blockers(charts)) == [
         f"Deployment kube-system/{PROVIDER} to be rolled out (Pod new: {APART})",
         f"Deployment kube-system/{PROVIDER} to be rolled out (Pod new: {APART})",
@@ -194,13 +214,17 @@ def test_charts_are_watched_while_machines_go_to_another_version() -> None:
 # -- what is read ------------------------------------------------------------------------------------------------
 
 
+HELM = {"meta.helm.sh/release-name": PROVIDER, "meta.helm.sh/release-namespace": "kube-system"}
+HEAD = {"name": PROVIDER, "annotations": HELM}
+
+
 def a_deployment(**status: Any) -> Raw:
     return {
         "metadata": {
             "name": PROVIDER,
             "generation": 3,
             "resourceVersion": "9",
-            "annotations": {"deployment.kubernetes.io/revision": "2", STALLED_ROLLOUT: "2/1"},
+            "annotations": {"deployment.kubernetes.io/revision": "2", STALLED_ROLLOUT: "2/1", **HELM},
         },
         "spec": {
             "replicas": 2,
@@ -229,22 +253,52 @@ def test_a_deployment_is_read_with_its_rollout() -> None:
     assert stale is not None
     assert not stale.is_rolled_out
     assert read_deployment({"metadata": {"name": "coredns"}}) is None
-    assert read_deployment({"metadata": {"name": PROVIDER, "deletionTimestamp": "now"}}) is None
+    assert read_deployment({"metadata": {**HEAD, "deletionTimestamp": "now"}}) is None
+
+
+def test_a_deployment_is_of_a_chart_if_its_release_owns_it() -> None:
+    for notes in (
+        {},
+        {**HELM, "meta.helm.sh/release-name": "mine"},
+        {**HELM, "meta.helm.sh/release-namespace": "x"},
+    ):
+        raw = a_deployment()
+        raw["metadata"]["annotations"] = notes
+        assert read_deployment(raw) is None
+
+
+def test_a_pod_belongs_to_the_replica_set_that_controls_it_and_that_to_a_deployment() -> None:
+    def owned(kind: str, group: str = "apps/v1", controller: Any = True) -> Raw:
+        owner = {"apiVersion": group, "kind": kind, "uid": "o", "controller": controller}
+        return {"metadata": {"name": "x", "uid": "u", "ownerReferences": [{"uid": "gc"}, owner]}}
+
+    for raw, wanted in (
+        (owned("ReplicaSet"), "o"),
+        (owned("ReplicaSet", controller=False), ""),
+        (owned("ReplicaSet", "mine/v1"), ""),
+        (owned("StatefulSet"), ""),
+        ({"metadata": {"name": "x"}}, ""),
+    ):
+        pod = read_chart_pod(raw)
+        assert pod is not None
+        assert pod.replica_set == wanted
+    assert read_replica_set(owned("Deployment")) == ChartReplicaSet("u", "o")
+    assert read_replica_set(owned("ReplicaSet")) is None
 
 
 def test_a_deployment_of_wrong_types_is_read_as_far_as_it_goes() -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": "x"}
     odd = {"replicas": True, "strategy": strategy, "template": None}
-    read = read_deployment({"metadata": {"name": PROVIDER}, "spec": odd, "status": {"replicas": -1}})
+    read = read_deployment({"metadata": HEAD, "spec": odd, "status": {"replicas": -1}})
     assert read == ChartDeployment(PROVIDER, 1, 0, 0, 0)
     assert ChartDeployment(PROVIDER).replicas == 1
-    none = read_deployment({"metadata": {"name": PROVIDER}, "spec": {"replicas": 0}, "status": {}})
+    none = read_deployment({"metadata": HEAD, "spec": {"replicas": 0}, "status": {}})
     assert none is not None
     assert none.replicas == 0
     negative, long = (
         read_deployment(
             {
-                "metadata": {"name": PROVIDER},
+                "metadata": HEAD,
                 "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": bound}}},
             }
         )
@@ -254,7 +308,7 @@ def test_a_deployment_of_wrong_types_is_read_as_far_as_it_goes() -> None:
     assert long is not None
     assert negative.max_unavailable == 0
     assert len(str(long.max_unavailable)) <= 300
-    recreated = read_deployment({"metadata": {"name": PROVIDER}, "spec": {"strategy": {"type": "Recreate"}}})
+    recreated = read_deployment({"metadata": HEAD, "spec": {"strategy": {"type": "Recreate"}}})
     assert recreated is not None
     assert not may_not_be_short(recreated)
 

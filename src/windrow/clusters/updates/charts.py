@@ -25,6 +25,7 @@ from windrow.kubernetes.objects import (
     time_of,
     uid_of,
 )
+from windrow.kubernetes.resources import DEPLOYMENT, REPLICA_SET, ApiResource
 
 NAMESPACE = "kube-system"
 CSI_CONTROLLERS = f"{CSI_DRIVER_CHART}-controllers"
@@ -32,6 +33,7 @@ CSI_CONTROLLERS = f"{CSI_DRIVER_CHART}-controllers"
 DEPLOYMENTS = {CLOUD_PROVIDER_CHART: CLOUD_PROVIDER_CHART, CSI_CONTROLLERS: CSI_DRIVER_CHART}
 CHART = "helmcharts.helm.cattle.io/chart"  # the label of Jobs of the helm controller, and of their pods
 APP_NAME = "app.kubernetes.io/name"
+RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
 TEMPLATE_HASH = "pod-template-hash"
 MAX_MESSAGE = 300
 NO_ANTI_AFFINITY = "didn't match pod anti-affinity rules"
@@ -52,6 +54,7 @@ class ChartDeployment:
     rolls: bool = True  # strategy RollingUpdate
     revision: str = ""
     deletions: str = ""
+    uid: str = ""
     resource_version: str = field(default="", compare=False)
 
     @property
@@ -76,12 +79,22 @@ class ChartPod:
     since: datetime | None = None
     has_node: bool = False
     is_deleting: bool = False
+    replica_set: str = ""  # the uid of the ReplicaSet that controls it
     resource_version: str = field(default="", compare=False)
 
     @property
     def is_kept_apart(self) -> bool:
         """Whether no Node takes it since another pod is there."""
         return NO_ANTI_AFFINITY in self.problem and not self.has_node and not self.is_deleting
+
+
+@dataclass(frozen=True, slots=True)
+class ChartReplicaSet:
+    """A ReplicaSet of the cloud provider; `deployment` is the uid of the Deployment that controls it."""
+
+    uid: str
+    deployment: str
+    resource_version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +114,17 @@ class ObservedCharts:
     deployments: tuple[ChartDeployment, ...] = ()
     pods: tuple[ChartPod, ...] = ()
     jobs: tuple[HelmJob, ...] = ()
+    replica_sets: tuple[ChartReplicaSet, ...] = ()
+
+    def list_pods_of(self, deployment: ChartDeployment) -> list[ChartPod]:
+        """The pods that the Deployment made: a label alone, which anyone can give a pod, makes none its own."""
+        sets = {one.uid for one in self.replica_sets if one.deployment == deployment.uid != ""}
+        return [one for one in self.pods if one.replica_set in sets]
 
 
 def read_deployment(raw: Mapping[str, Any]) -> ChartDeployment | None:
-    """None for a Deployment that is not of these charts, or goes."""
-    if name_of(raw) not in DEPLOYMENTS or is_deleting(raw):
+    """None for a Deployment that no release of these charts owns, or goes."""
+    if name_of(raw) not in DEPLOYMENTS or is_deleting(raw) or not _is_of_release(raw):
         return None
     return ChartDeployment(
         name_of(raw),
@@ -119,8 +138,16 @@ def read_deployment(raw: Mapping[str, Any]) -> ChartDeployment | None:
         nested(raw, "spec", "strategy", "type", default="RollingUpdate") == "RollingUpdate",
         _text(annotations_of(raw).get("deployment.kubernetes.io/revision")),
         _text(annotations_of(raw).get(STALLED_ROLLOUT)),
+        uid_of(raw),
         str(nested(raw, "metadata", "resourceVersion", default="")),
     )
+
+
+def _is_of_release(raw: Mapping[str, Any]) -> bool:
+    """Whether helm says that it made it, for the release that the helm controller names as the chart."""
+    notes = annotations_of(raw)
+    release = (notes.get(RELEASE_NAMESPACE), notes.get(RELEASE_NAME))
+    return release == (NAMESPACE, DEPLOYMENTS[name_of(raw)])
 
 
 def _number(value: Any, default: int = 0) -> int:
@@ -155,8 +182,25 @@ def read_chart_pod(raw: Mapping[str, Any]) -> ChartPod | None:
         or time_of(nested(raw, "metadata", default={}), "creationTimestamp"),
         bool(nested(raw, "spec", "nodeName")),
         is_deleting(raw),
+        _find_controller(raw, REPLICA_SET),
         str(nested(raw, "metadata", "resourceVersion", default="")),
     )
+
+
+def read_replica_set(raw: Mapping[str, Any]) -> ChartReplicaSet | None:
+    """None for one that no Deployment controls."""
+    deployment = _find_controller(raw, DEPLOYMENT)
+    version = str(nested(raw, "metadata", "resourceVersion", default=""))
+    return ChartReplicaSet(uid_of(raw), deployment, version) if deployment else None
+
+
+def _find_controller(raw: Mapping[str, Any], kind: ApiResource) -> str:
+    """The uid of the object of this kind that controls it; "" where none does."""
+    for one in objects_at(raw, "metadata", "ownerReferences"):
+        if one.get("controller") is True:
+            is_of_kind = (one.get("apiVersion"), one.get("kind")) == (kind.api_version, kind.kind)
+            return str(one.get("uid") or "") if is_of_kind else ""
+    return ""
 
 
 def _find_problem(raw: Mapping[str, Any], scheduled: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def _cure(
     stalled = find_stalled_pod(deployment, charts)
     if stalled is None:
         return
-    old = next((one for one in list_old_pods(stalled, charts) if one.has_node and not one.is_deleting), None)
+    old = next((one for one in list_old_pods(stalled, deployment, charts) if not one.is_deleting), None)
     why = f"Pod {NAMESPACE}/{stalled.name}: {stalled.problem}"
     if may_not_be_short(deployment):
         partial.actions.append(RelaxRollout(why, deployment.name, deployment.resource_version))
@@ -72,12 +72,14 @@ def find_stalled_pod(deployment: ChartDeployment, charts: ObservedCharts) -> Cha
     """A new pod of a rollout that no Node takes since an old pod is there: so the new ReplicaSet exists."""
     if deployment.is_rolled_out:
         return None
-    own = [one for one in charts.pods if not one.chart] if deployment.name == deployment.chart else []
-    return next((one for one in own if one.is_kept_apart and list_old_pods(one, charts)), None)
+    own = charts.list_pods_of(deployment) if deployment.name == deployment.chart else []
+    return next((one for one in own if one.is_kept_apart and list_old_pods(one, deployment, charts)), None)
 
 
-def list_old_pods(stalled: ChartPod, charts: ObservedCharts) -> list[ChartPod]:
-    return [one for one in charts.pods if not one.chart and one.template != stalled.template and one.has_node]
+def list_old_pods(stalled: ChartPod, deployment: ChartDeployment, charts: ObservedCharts) -> list[ChartPod]:
+    """The Deployment's own pods of other templates that have a Node."""
+    own = charts.list_pods_of(deployment)
+    return [one for one in own if one.template != stalled.template and one.has_node]
 
 
 def may_not_be_short(deployment: ChartDeployment) -> bool:

@@ -15,15 +15,17 @@ from windrow.clusters.updates.charts import (
     NAMESPACE,
     ChartDeployment,
     ChartPod,
+    ChartReplicaSet,
     HelmJob,
     ObservedCharts,
     read_chart_pod,
     read_deployment,
     read_helm_job,
+    read_replica_set,
 )
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.kubernetes.resources import DEPLOYMENT, JOB, POD
+from windrow.kubernetes.resources import DEPLOYMENT, JOB, POD, REPLICA_SET
 
 
 class GuestCharts(OnDemandInformers):
@@ -36,10 +38,13 @@ class GuestCharts(OnDemandInformers):
             return Informer(transport, kind, NAMESPACE, read, clock, rng, labels, on_state=changed)
 
         self._deployments: Informer[ChartDeployment] = informer(DEPLOYMENT, read_deployment)
-        self._pods: Informer[ChartPod] = informer(POD, read_chart_pod, f"{APP_NAME}={CLOUD_PROVIDER_CHART}")
+        provider = f"{APP_NAME}={CLOUD_PROVIDER_CHART}"
+        self._pods: Informer[ChartPod] = informer(POD, read_chart_pod, provider)
+        self._replica_sets: Informer[ChartReplicaSet] = informer(REPLICA_SET, read_replica_set, provider)
         self._job_pods: Informer[ChartPod] = informer(POD, read_chart_pod, CHART)
         self._jobs: Informer[HelmJob] = informer(JOB, read_helm_job, CHART)
-        super().__init__(transport, (self._deployments, self._pods, self._job_pods, self._jobs), changed)
+        watches = (self._deployments, self._replica_sets, self._pods, self._job_pods, self._jobs)
+        super().__init__(transport, watches, changed)
 
     def observe(self) -> ObservedCharts | None:
         """What there is of the charts; None while it is not known."""
@@ -50,4 +55,5 @@ class GuestCharts(OnDemandInformers):
             tuple(sorted(self._deployments.values(), key=lambda one: one.name)),
             tuple(sorted(pods, key=lambda one: one.name)),
             tuple(sorted(self._jobs.values(), key=lambda one: one.name)),
+            tuple(sorted(self._replica_sets.values(), key=lambda one: one.uid)),
         )

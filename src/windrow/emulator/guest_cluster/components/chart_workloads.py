@@ -90,7 +90,9 @@ def render_deployment(
             spec["affinity"] = values.get("affinity") or _apart(pod.name)
         if not number or number >= _ONE_SHORT_SINCE:
             deployment["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
-    return new_object(DEPLOYMENT, pod.name, namespace, labels=labels, spec=deployment)
+    notes = {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}
+    labels = {**labels, "app.kubernetes.io/managed-by": "Helm"}
+    return new_object(DEPLOYMENT, pod.name, namespace, labels=labels, annotations=notes, spec=deployment)
 
 
 def _apart(name: str) -> Raw:
