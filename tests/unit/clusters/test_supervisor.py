@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.support.clock import run_driven
@@ -13,6 +15,7 @@ from tests.unit.clusters.supervisors import Supervisors, a_file
 
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.clusters.sources.servers import supervisor as source
+from windrow.clusters.sources.servers.masking import SecretMask
 from windrow.clusters.sources.servers.supervisor import (
     EncryptionStatus,
     EndpointNotServed,
@@ -128,6 +131,78 @@ def test_each_answer_that_is_none_has_its_error_with_the_servers_words(answer, e
     assert type(caught.value) is error
     assert words in caught.value.message
     assert caught.value.hint
+
+
+NEW_TOKEN, KEY = "c0ffee/beef<+>" * 2, "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+QUOTES: dict[str, Any] = {
+    "as it was sent": lambda sent: sent,
+    "as JSON in JSON": lambda sent: dumps({"message": sent.decode()}),
+    "as base64": base64.b64encode,
+    "as base64 behind a byte": lambda sent: base64.b64encode(b"x" + sent),
+    "as base64 behind two": lambda sent: base64.urlsafe_b64encode(b"xx" + sent),
+    "as a URL has it": lambda sent: quote(sent.decode()).encode(),
+    "cut": lambda sent: sent[:-20],
+    "as Go escapes it": lambda sent: sent.replace(b"<", b"\\u003c").replace(b">", b"\\u003e"),
+}
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+@pytest.mark.parametrize("quoted", QUOTES)
+def test_a_refusal_that_quotes_the_request_is_told_without_its_secrets(quoted: str, status: int):
+    of = Supervisors()
+    said = QUOTES[quoted]
+
+    def refuse(request: Any) -> Reply:
+        return Reply(status, b"cannot: " + said(request.body))
+
+    supervisor = client(of)
+    for secret, asked in (
+        (NEW_TOKEN, lambda: supervisor.rotate_token(NEW_TOKEN)),
+        (KEY, lambda: supervisor.save_snapshot("x", {"secretKey": KEY, "accessKey": "AKIAIOSFODNN7EXAMPLE"})),
+    ):
+        of.answers = [refuse]
+        with pytest.raises(SupervisorError) as caught:
+            asyncio.run(asked())
+        found = caught.value.message
+        assert "***" in found
+        for form in (secret, dumps(secret).decode()[1:-1], quote(secret), "AKIAIOSFODNN7EXAMPLE"):
+            assert not any(form[at : at + 8] in found for at in range(len(form) - 7)), found
+        for lead in range(3):
+            form = base64.b64encode(b"\0" * lead + secret.encode()).decode()[4:-4]
+            assert not any(form[at : at + 8] in found for at in range(len(form) - 7)), found
+
+
+def test_the_credential_of_a_request_is_told_neither_by_an_error_nor_by_an_answer():
+    secrets = replace(SECRETS, server_password="the-present-one")
+    of = Supervisors()
+    supervisor = Supervisor(secrets, RKE2, "10.0.0.1", of.connect)
+    header = base64.b64encode(b"server:the-present-one").decode()
+    for error in (
+        ServerError(f"bad: {header}"),
+        Unreachable(f"x the-present-one {header}"),
+        OutcomeUnknown(header),
+    ):
+        of.answers = [error]
+        with pytest.raises(SupervisorError) as caught:
+            asyncio.run(supervisor.list_snapshots())
+        assert "present" not in caught.value.message
+        assert header[10:] not in caught.value.message
+    of.answers = [lambda _: Reply(200, dumps({"hasherror": "no the-present-one"}))]
+    assert "present" not in asyncio.run(supervisor.read_encryption_status()).hash_error
+    of.answers = [
+        lambda _: Reply(200, dumps({"items": [a_file("x", status={"error": {"message": f"no {KEY}"}})]}))
+    ]
+    (file,) = asyncio.run(supervisor.list_snapshots({"secretKey": KEY}))
+    assert file.error == "no ***"
+
+
+def test_what_is_masked_is_bounded():
+    mask = SecretMask(["a-secret-of-words", ""])
+    assert mask.mask("") == ""
+    assert mask.mask("no a-secret-of-words, at all") == "no ***, at all"
+    assert mask.mask("x" * 99_999) == "x" * 4096
+    assert SecretMask([]).mask("words") == "words"
+    assert SecretMask(["abc"]).mask("xabcx") == "x***x"
 
 
 @pytest.mark.parametrize("items", [{"a": 1}, "text", 3])

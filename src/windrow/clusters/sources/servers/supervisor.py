@@ -5,7 +5,8 @@ began (reference/10-day2 §2.2, §2.8). A snapshot is made by the member that is
 address of its own, never through a load balancer.
 
 What went wrong is one of four errors, each with what to do next. None of them says that a request was not carried out, but
-`ServerUnreachable` with `was_sent` false: a snapshot that was asked for is looked for before it is asked for again.
+`ServerUnreachable` with `was_sent` false: a snapshot that was asked for is looked for before it is asked for again. What
+a server says is told without the secrets of the request (`masking`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.bootstrap.layout import Layout
@@ -21,6 +22,7 @@ from windrow.bootstrap.spec import ClusterSecrets
 from windrow.bootstrap.tokens import SERVER_USER
 from windrow.client.transport import Transport
 from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file
+from windrow.clusters.sources.servers.masking import SecretMask
 from windrow.core.errors import UserError
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.fastjson import loads
@@ -102,7 +104,8 @@ class Supervisor:
             secrets.next_server_password,
             *secrets.former_server_passwords[:1],
         )
-        self._credentials = [encode_base64(f"{SERVER_USER}:{one}") for one in passwords if one]
+        self._passwords = [one for one in passwords if one]
+        self._credentials = [encode_base64(f"{SERVER_USER}:{one}") for one in self._passwords]
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -114,7 +117,9 @@ class Supervisor:
         items = raw.get("items")
         if not isinstance(items, list | None):
             raise self._not_understood("list of snapshots")
-        return tuple(filter(None, map(_read_file, (items or ())[:MAX_LISTED])))
+        files = filter(None, map(_read_file, (items or ())[:MAX_LISTED]))
+        mask = self._mask_of(body).mask
+        return tuple(replace(one, error=mask(one.error)) if one.error else one for one in files)
 
     async def save_snapshot(self, name: str, s3: Mapping[str, Any] | None = None) -> SnapshotResult:
         """Make a snapshot whose name begins with `name`, with `s3` (as `render_s3` has it) in S3 too. Older releases take
@@ -129,12 +134,13 @@ class Supervisor:
 
     async def read_encryption_status(self) -> EncryptionStatus:
         raw = await self._call("encryption status", "GET", self._path("encrypt/status"))
+        problem = self._mask_of({}).mask(str(raw.get("hasherror") or ""))
         enabled = raw.get("enable")
         return EncryptionStatus(
             stage=str(raw.get("stage") or ""),
             enabled=enabled if isinstance(enabled, bool) else None,
             hashes_match=raw.get("hashmatch") is True,
-            hash_error=abbreviate(str(raw.get("hasherror") or "")) if raw.get("hasherror") else "",
+            hash_error=abbreviate(problem) if problem else "",
             active_key=str(raw.get("activekey") or "")[:MAX_QUOTED],
         )
 
@@ -181,6 +187,7 @@ class Supervisor:
         body: Mapping[str, Any] | None,
         timeout_s: float,
     ) -> dict[str, Any]:
+        mask = self._mask_of(body or {})
         request = Request(
             method,
             path,
@@ -192,20 +199,20 @@ class Supervisor:
             async with asyncio.timeout(timeout_s):
                 reply = await self._transport.send(request)
         except Unreachable as error:
-            raise self._unreachable(what, str(error), was_sent=False) from error
+            raise self._unreachable(what, mask.mask(str(error)), was_sent=False) from error
         except OutcomeUnknown as error:
-            raise self._unreachable(what, str(error), was_sent=True) from error
+            raise self._unreachable(what, mask.mask(str(error)), was_sent=True) from error
         except TimeoutError as error:
             raise self._unreachable(what, f"no answer within {timeout_s:.0f} s", was_sent=True) from error
         except KubeError as error:
-            raise self._refused(what, str(error)) from error
-        self._require_success(what, path, reply)
+            raise self._refused(what, mask.mask(str(error))) from error
+        self._require_success(what, path, reply, mask)
         return self._decode(what, reply)
 
-    def _require_success(self, what: str, path: str, reply: Reply) -> None:
+    def _require_success(self, what: str, path: str, reply: Reply, mask: SecretMask) -> None:
         if reply.status < 300:
             return
-        said = _quote(reply)
+        said = _quote(reply, mask)
         if reply.status in (401, 403):
             raise TokenRejected(
                 f"{self.url} rejects the server token of the cluster ({what}): {said}",
@@ -218,6 +225,14 @@ class Supervisor:
                 f"update the cluster to a newer release of {self._layout.title}",
             )
         raise self._refused(what, f"{reply.status}: {said}")
+
+    def _mask_of(self, body: Mapping[str, Any]) -> SecretMask:
+        """The mask of the secrets of a request."""
+        s3 = body.get("s3") or {}
+        own = [
+            str(of.get(key) or "") for of, key in ((body, "newToken"), (s3, "accessKey"), (s3, "secretKey"))
+        ]
+        return SecretMask([*self._passwords, *own])
 
     def _decode(self, what: str, reply: Reply) -> dict[str, Any]:
         if len(reply.body) > MAX_ANSWER_BYTES:
@@ -281,8 +296,8 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(str(one)[:MAX_QUOTED] for one in value[:MAX_LISTED]) if isinstance(value, list) else ()
 
 
-def _quote(reply: Reply) -> str:
-    """What the server said, without the frame of a Status."""
+def _quote(reply: Reply, mask: SecretMask) -> str:
+    """What the server said, without the frame of a Status, and without secrets."""
     text = reply.body[: 4 * MAX_QUOTED].decode("utf-8", "replace").strip()
     try:
         raw = loads(reply.body) if len(reply.body) <= MAX_ANSWER_BYTES else None
@@ -290,4 +305,4 @@ def _quote(reply: Reply) -> str:
         raw = None
     if isinstance(raw, dict) and isinstance(raw.get("message"), str):
         text = raw["message"]
-    return " ".join(text.split())[:MAX_QUOTED] or "no reason given"
+    return mask.mask(" ".join(text.split()))[:MAX_QUOTED] or "no reason given"
