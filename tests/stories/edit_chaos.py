@@ -65,6 +65,7 @@ from windrow.app.plan import ClusterPlan
 from windrow.bootstrap.charts import HELM_CHART_CONFIG
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import IP_ADDRESS, MACHINE
+from windrow.clusters.api.manifest.supported_fields import Change
 from windrow.clusters.api.names import CANARY, RETRY_UPDATE, STRATEGY
 from windrow.core.formats.yaml import load
 from windrow.core.rng import Rng
@@ -182,6 +183,7 @@ class Life:
     seen: Counter[str] = field(default_factory=Counter)
     asked: set[str] = field(default_factory=set)  # uids of VMs that the run itself deleted
     struck: set[str] = field(default_factory=set)  # names of machines that the run itself struck
+    undone: dict[str, Counter[Change]] = field(default_factory=dict)  # turns under way as the user edited
     at_rest: list[Raw] = field(default_factory=list)  # the documents when the step began
     version: str = (
         ""  # the newest that was asked for, without the distribution's suffix: no machine goes back from it
@@ -501,6 +503,7 @@ async def _step(life: Life) -> list[str]:
     """Edits under a storm; then its end, rest, and what is wrong."""
     life.asked.clear()
     life.struck.clear()
+    life.undone.clear()
     life.history.deleted.clear()
     life.instants.quorum_excused = False
     life.at_rest = life.documents
@@ -556,9 +559,20 @@ async def _edit(life: Life, is_back: bool = False) -> ClusterPlan:
     for line in _told(plan):
         life.log(f"    {line}")
     _limit(life, documents)
+    if former is not life.at_rest:
+        await _count_turns(life)
     life.documents = documents
     await apply_documents(life.sim, documents)
     return plan
+
+
+async def _count_turns(life: Life) -> None:
+    """A turn whose Job may run goes on to its end, and the edit may ask for what the machine was before it: its Machine records that
+    until then, so that no plan shows the turn back."""
+    for raw in await life.stage.list_machines():
+        update = nested(raw, "status", "update", default={})
+        if update.get("change") == "service restart" and update.get("step") == "Apply":
+            life.undone.setdefault(name_of(raw), Counter())["service restart"] += 1
 
 
 def _told(plan: ClusterPlan) -> Iterator[str]:
@@ -659,7 +673,7 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
         plans = [replace(plans[0], pending=replace(plans[0].pending, machines=()), orders=())]
     elif len(plans) == 1:
         faults += _find_beyond_canary(life, plans[0], before, done)
-    return faults + find_excess(plans, before, done, life.struck)
+    return faults + find_excess(plans, before, done, life.struck, life.undone)
 
 
 def _find_beyond_canary(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 
 from tests.support.simulation import Simulation
 
@@ -152,16 +153,20 @@ def find_differences(
 
 
 def find_excess(
-    plans: Sequence[ClusterPlan], before: Inventory, done: Mapping[str, Done], excused: Iterable[str] = ()
+    plans: Sequence[ClusterPlan],
+    before: Inventory,
+    done: Mapping[str, Done],
+    excused: Iterable[str] = (),
+    undone: Mapping[str, Counter[Change]] = MappingProxyType({}),
 ) -> list[str]:
     """What was done that none of these plans showed, or more often than all of them together. Machines of a pool that becomes
-    smaller may go."""
+    smaller may go. `undone` are turns that were under way at an edit, and may be undone by others."""
     faults = []
     shrinking = {one.pool for plan in plans for one in plan.pools if one.count < 0}
     for name, was in done.items():
         is_server = name in before.servers
         predicted = sum((predict(plan, name, is_server=is_server) for plan in plans), Counter[Change]())
-        excess = was.times - predicted
+        excess = was.times - predicted - undone.get(name, Counter())
         if before.pools[name] in shrinking:
             del excess["replace"]
         if excess and name not in excused:
