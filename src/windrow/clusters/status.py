@@ -437,9 +437,16 @@ def _by_importance(state: ClusterState) -> list[MachineState]:
     )
 
 
+def _list_errors(state: ClusterState) -> list[str]:
+    """What is refused, with the way that a pending change names where both have the same fault."""
+    found = [one for one in state.problems if one.severity == "error"]
+    by_message = {one.message: one for one in (*found, *pending_changes(state).refused)}
+    return [str(one) for one in by_message.values()]
+
+
 def _conditions(state: ClusterState, plan: Plan, ready: Condition) -> list[Condition]:
     accepted = Condition("Accepted", "True", "Valid")
-    if errors := [str(problem) for problem in state.problems if problem.severity == "error"]:
+    if errors := _list_errors(state):
         accepted = Condition("Accepted", "False", "Invalid", join_problems(errors))
     elif state.problems:
         warnings = join_problems(state.problems)

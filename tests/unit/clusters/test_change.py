@@ -29,7 +29,9 @@ from windrow.clusters.change.compare import compare_fields
 from windrow.clusters.change.fields import CHANGES
 from windrow.clusters.change.pending import MachineChange, PendingChanges, pending_changes
 from windrow.clusters.change.revisions import list_fields, render_revision
+from windrow.clusters.plan.planner import Plan
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.status import derive_cluster
 from windrow.machines.port import Problem
 
 SERVERS = a_pool("servers", 1, SERVER)
@@ -197,6 +199,45 @@ def test_an_option_of_the_driver_has_the_class_of_its_row(option, value, change)
         (change, change in ("VM restart", "replace"))
     }
     assert pending.machines[0].fields[0].path == f"HarvesterConfig nc-workers: {option}"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("memorySize", "ten gigs"),
+        ("memorySize", "-4"),
+        ("memorySize", "0"),
+        ("cpuCount", "two"),
+        ("cpuCount", "0"),
+        ("diskSize", "big"),
+        ("diskSize", "0"),
+        ("diskSize", "-1"),
+    ],
+)
+def test_a_size_that_no_vm_can_have_is_refused_before_any_turn(option, value):
+    options = {**OPTIONS, "imageName": "default/noble", "diskSize": "40"}
+    before = a_cluster(replace(WORKERS, options=options))
+    after = a_cluster(replace(WORKERS, options={**options, "cpuCount": "4", option: value}))
+
+    pending = pending_changes(changed(before, after))
+
+    assert pending.turns == ()
+    assert {one.change for one in pending.machines} == {"refused"}
+    problem = pending.refused[0]
+    assert problem.field in (f"HarvesterConfig nc-workers: {option}", "HarvesterConfig nc-workers: diskInfo")
+    assert problem.hint
+
+
+def test_a_refused_size_is_told_in_accepted_and_holds_back_no_version():
+    before = a_cluster(SERVERS, WORKERS)
+    typo = replace(WORKERS, options={**OPTIONS, "memorySize": "ten gigs"})
+    state = changed(before, replace(a_cluster(SERVERS, typo), version="v1.35.2+rke2r1"))
+
+    conditions = derive_cluster(state, Plan(), None)["conditions"]
+    accepted = next(one for one in conditions if one["type"] == "Accepted")
+
+    assert {one.change for one in pending_changes(state).turns} == {"service restart"}
+    assert (accepted["status"], "ten gigs" in accepted["message"]) == ("False", True)
 
 
 def test_a_value_in_another_form_is_no_change():

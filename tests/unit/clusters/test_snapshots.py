@@ -35,6 +35,7 @@ from windrow.clusters.api.operations.recorded import (
 from windrow.clusters.api.operations.snapshot import (
     MAX_RECORDED,
     SNAPSHOT_FINALIZER,
+    SPEC_KEY,
     ETCDSnapshot,
     NoClusterSpec,
     SnapshotFile,
@@ -638,8 +639,13 @@ def test_a_snapshot_carries_the_newest_release_that_runs_and_not_the_one_that_is
 
 
 def test_the_refusal_of_a_lower_version_names_the_snapshot_in_s3_of_before_the_upgrade():
-    file = file_of(spec={"s3": {"bucket": "backups"}})
-    kept = replace(read_snapshot(render_snapshot(a_state().cluster, file, "True")), openable="True")
+    def made_with(version: str) -> ETCDSnapshot:
+        carried = {SPEC_KEY: encode_spec({"kubernetesVersion": version})}
+        file = file_of(spec={"s3": {"bucket": "backups"}, "metadata": carried})
+        return replace(read_snapshot(render_snapshot(a_state().cluster, file, "True")), openable="True")
+
+    kept = made_with("v1.34.8+rke2r1")
+    file = kept.file
     refusal = Problem("lower", "set it to v1.35.1", "spec.kubernetesVersion")
 
     def way_back(wanted: str = "v1.34.9+rke2r1", *known: ETCDSnapshot, name: str = file.snapshot) -> str:
@@ -650,7 +656,7 @@ def test_the_refusal_of_a_lower_version_names_the_snapshot_in_s3_of_before_the_u
         return name_way_back(refusal, replace(state, cluster=cluster, snapshots=known)).hint
 
     assert way_back("v1.34.9+rke2r1", kept) == (
-        "set it to v1.35.1; that of before the upgrade to v1.35.1+rke2r1: windrow restore fleet-default/prod "
+        "set it to v1.35.1; that of before the upgrade to v1.35.1+rke2r1, made with v1.34.8+rke2r1: windrow restore fleet-default/prod "
         f"{kept.name} --config kubernetesVersion"
     )
     another = replace(kept, name="another", file=replace(kept.file, snapshot="another"))
@@ -661,3 +667,9 @@ def test_the_refusal_of_a_lower_version_names_the_snapshot_in_s3_of_before_the_u
         assert way_back("v1.34.9+rke2r1", *known) == refusal.hint
     assert way_back("v1.36.0+rke2r1", kept) == refusal.hint
     assert way_back("v1.34.9+rke2r1", kept, name="") == refusal.hint
+    assert kept.name in way_back("v1.34.8+rke2r1", kept)
+    for other in ("v1.35.0+rke2r1", "v1.34.10+rke2r1", "v1.33.9+rke2r1", "", "banana"):
+        assert way_back("v1.34.9+rke2r1", made_with(other)) == refusal.hint, (
+            f"it leads to {other or 'nobody knows'}"
+        )
+    assert way_back("v1.34.9+rke2r1", replace(kept, metadata="")) == refusal.hint

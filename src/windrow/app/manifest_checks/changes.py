@@ -13,10 +13,10 @@ from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.machines.port import Problem
 from windrow.nodedriver.options import OPTIONS
-from windrow.nodedriver.vm.changes import find_changes
+from windrow.nodedriver.vm.changes import find_changes, find_refusals
 
 # What the built-in node driver says of its options, as the cluster manager takes it: the two do not know each other.
-OPTION_RULES = OptionRules(frozenset(option.field for option in OPTIONS), find_changes)
+OPTION_RULES = OptionRules(frozenset(option.field for option in OPTIONS), find_changes, find_refusals)
 
 
 def assume_state(

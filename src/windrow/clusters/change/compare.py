@@ -5,7 +5,7 @@ wanted now. Never rendered objects, so that an upgrade of Windrow changes nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.clusters.api.cluster import Pool
@@ -15,6 +15,7 @@ from windrow.clusters.api.manifest.supported_fields import Change, Concerned, On
 from windrow.clusters.change.fields import (
     GLOBAL_CONFIG,
     POOL,
+    TURNS,
     OptionRules,
     on_change_of_field,
     on_change_of_key,
@@ -27,7 +28,7 @@ from windrow.clusters.change.revisions import (
     record_value,
     split_field,
 )
-from windrow.machines.port import HARVESTER
+from windrow.machines.port import HARVESTER, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +89,32 @@ def compare_options(machine: Machine, pool: Pool, rules: OptionRules) -> tuple[F
     """The options of the machine's driver that its pool has otherwise now; none while the machine config is absent."""
     if pool.options is None or machine.options == pool.options:
         return ()
-    rules = rules if pool.driver == HARVESTER else OptionRules()
+    rules = _choose_rules(pool, rules)
+    refused = list_refused_options(machine, pool, rules)
     known = rules.find_changes(machine.options, pool.options)
+    faulty = {one.field.rpartition(": ")[2] for one in refused}
     changes = []
     for name in sorted(machine.options.keys() | pool.options.keys()):
         old, new = machine.options.get(name), pool.options.get(name)
-        if old != new and (name in known or name not in rules.fields):
+        if old != new and (name in known or name in faulty or name not in rules.fields):
             row = on_change_of_option(name, known.get(name))
+            if refused and (name in faulty or row.change in TURNS):
+                row = OnChange("refused", refused[0].message)
             changes.append(_record(f"{pool.kind} {pool.config_name}: {name}", name, old, new, row))
     return tuple(changes)
+
+
+def list_refused_options(machine: Machine, pool: Pool, rules: OptionRules) -> tuple[Problem, ...]:
+    """Why the machine cannot have the options of its pool. None of them is given to it then: they are given together."""
+    if pool.options is None or machine.options == pool.options:
+        return ()
+    found = _choose_rules(pool, rules).find_refusals(machine.options, pool.options)
+    of = f"{pool.kind} {pool.config_name}"
+    return tuple(replace(one, field=f"{of}: {one.field}") for one in found)
+
+
+def _choose_rules(pool: Pool, rules: OptionRules) -> OptionRules:
+    return rules if pool.driver == HARVESTER else OptionRules()
 
 
 def _record(path: str, name: str, old: Any, new: Any, row: OnChange) -> FieldChange:

@@ -7,7 +7,7 @@ replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from windrow.clusters.api.manifest.supported_fields import (
     Concerned,
     OnChange,
 )
+from windrow.machines.port import Problem
 
 GLOBAL_CONFIG = "spec.rkeConfig.machineGlobalConfig"
 POOL = "spec.rkeConfig.machinePools[]"
@@ -70,13 +71,18 @@ def _find_none(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[s
     return {}
 
 
+def _refuse_none(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sequence[Problem]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class OptionRules:
     """What the built-in node driver says of its options: their fields, and which of them say something else between two sets of
-    options, with what that means. `"2"` is as `2`, and none as the default."""
+    options, with what that means. `"2"` is as `2`, and none as the default. And why the second of two sets cannot be had."""
 
     fields: frozenset[str] = frozenset()
     find_changes: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, OptionChange]] = _find_none
+    find_refusals: Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence[Problem]] = _refuse_none
 
 
 def on_change_of_option(name: str, change: OptionChange | None = None) -> OnChange:

@@ -19,7 +19,13 @@ from windrow.clusters.api.manifest.distribution import find_distribution_name
 from windrow.clusters.api.manifest.supported_fields import Change, OnChange
 from windrow.clusters.api.names import STRATEGY
 from windrow.clusters.api.version_steps import VERSION, check_step, is_newer
-from windrow.clusters.change.compare import FieldChange, compare_fields, compare_options, compare_pool
+from windrow.clusters.change.compare import (
+    FieldChange,
+    compare_fields,
+    compare_options,
+    compare_pool,
+    list_refused_options,
+)
 from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_field, strongest
 from windrow.clusters.change.revisions import find_present_hash, list_fields
 from windrow.clusters.change.way_back import name_way_back
@@ -153,6 +159,17 @@ class _Comparison:
             if problem.severity == "error" and is_restored(problem.field):
                 yield problem
         yield from _list_refused_roles(self._state)
+        yield from self._list_refused_options()
+
+    def _list_refused_options(self) -> Iterator[Problem]:
+        """Each once, in whichever machines it is found."""
+        found: dict[Problem, None] = {}
+        for key, alike in self._alike.items():
+            pool = self._state.cluster.find_pool(str(key[0]))
+            for record, fields in alike:
+                if pool is not None and any(one.change == "refused" for one in fields):
+                    found |= dict.fromkeys(list_refused_options(record, pool, self._state.option_rules))
+        yield from found
 
     def _list_changes(self, record: Machine, pool: Pool) -> tuple[FieldChange, ...]:
         key = (

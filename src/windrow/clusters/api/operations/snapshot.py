@@ -162,6 +162,7 @@ class ETCDSnapshot:
     file: SnapshotFile
     openable: Openable = "Unknown"
     has_spec: bool = False
+    metadata: str = field(default="", repr=False)  # of one in S3
     is_deleting: bool = False
     has_finalizer: bool = False
     digest: str = ""
@@ -170,6 +171,14 @@ class ETCDSnapshot:
     @property
     def ref(self) -> ObjectRef:
         return ETCD_SNAPSHOT.ref(self.name, self.namespace)
+
+    @property
+    def version(self) -> str:
+        """The Kubernetes release that it was made with, which a restore of it installs; "" where that is not known."""
+        try:
+            return str(decode_spec(self.metadata).get("kubernetesVersion") or "")
+        except NoClusterSpec:
+            return ""
 
     def __str__(self) -> str:
         return f"ETCDSnapshot {self.namespace}/{self.name}"
@@ -199,6 +208,7 @@ def read_snapshot(raw: Raw) -> ETCDSnapshot:
         ),
         openable=openable if openable in ("True", "False") else "Unknown",
         has_spec=bool(file.get("metadata")),
+        metadata=str(file.get("metadata") or "") if isinstance(s3, dict) else "",
         is_deleting=is_deleting(raw),
         has_finalizer=SNAPSHOT_FINALIZER in finalizers_of(raw),
         digest=_digest(raw),
