@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,10 +17,11 @@ from windrow.app.manifest_checks.changes import assume_state
 from windrow.app.manifest_checks.unknown_fields import place_fields
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import Pool
-from windrow.clusters.api.kinds import CLUSTER, machine_config
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, machine_config
 from windrow.clusters.api.machine import Machine, format_roles
 from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of
 from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.operations.snapshot import ETCDSnapshot, read_snapshot
 from windrow.clusters.change.compare import FieldChange
 from windrow.clusters.change.fields import NOT_YET_HINT, POOL, is_order, on_change_of_field
 from windrow.clusters.change.pending import PendingChanges, pending_changes
@@ -29,8 +30,8 @@ from windrow.clusters.change.rollout import find_replicas, why_changes_wait
 from windrow.clusters.state import ClusterState
 from windrow.clusters.updates.status import ROLLING_OUT, UPDATE_FAILED
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.errors import NotFound
-from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
+from windrow.kubernetes.errors import Forbidden, NotFound
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import Problem
 
@@ -76,7 +77,17 @@ class ClusterPlan:
 async def plan_existing(raw: Raw, api: Client, now: datetime) -> ClusterPlan:
     """What the manager is about to do with a Cluster of the management API."""
     configs, driver_for_kind = await read_existing(api, [raw])
-    return make_plan(raw, configs, driver_for_kind, await read_machines(api, [raw]), now)
+    machines, snapshots = await read_machines(api, [raw]), await _read_snapshots(api, raw)
+    return make_plan(raw, configs, driver_for_kind, machines, now, snapshots=snapshots)
+
+
+async def _read_snapshots(api: Client, cluster: Raw) -> tuple[ETCDSnapshot, ...]:
+    """Those of the Cluster, as far as this account may read them: a refused downgrade names one."""
+    try:
+        found = map(read_snapshot, await api.list(ETCD_SNAPSHOT, namespace_of(cluster)))
+    except (Forbidden, NotFound):
+        return ()
+    return tuple(one for one in found if one.cluster_uid == uid_of(cluster) and not one.is_deleting)
 
 
 # -- a manifest --------------------------------------------------------------------------------------------------
@@ -158,11 +169,12 @@ def make_plan(
     *,
     before: Raw | None = None,
     is_new: bool = False,
+    snapshots: tuple[ETCDSnapshot, ...] = (),
 ) -> ClusterPlan:
     """The plan of a Cluster as `raw` asks, for these machines; `before` is its object as it stands, where that is another."""
     reading = read_cluster(raw, configs, driver_for_kind)
     cluster = reading.cluster
-    state = assume_state(cluster, reading.problems, machines, now)
+    state = replace(assume_state(cluster, reading.problems, machines, now), snapshots=snapshots)
     pending = pending_changes(state)
     told = {field.path for one in pending.machines for field in one.fields}
     others = () if before is None else tuple(_list_others(before, raw, told))

@@ -17,9 +17,10 @@ from tests.unit.cli.conftest import MANIFEST
 from windrow.apiserver.loopback import LoopbackClient
 from windrow.app.manifest_checks.changes import assume_state
 from windrow.cli import exit_codes
-from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.machine import render_machine
 from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.operations.snapshot import SPEC_KEY, SnapshotFile, encode_spec, render_snapshot
 from windrow.clusters.bootstrap_data import find_config_hashes
 from windrow.clusters.change.revisions import list_revisions
 
@@ -309,3 +310,25 @@ def test_a_refused_spec_has_one_exit_code_whether_it_is_in_a_file_or_applied(
     assert (windrow("plan", file).code, by_name.code) == (exit_codes.REFUSED, exit_codes.REFUSED)
     assert " ".join(by_name.out.split()).count("lower than v1.34.7+rke2r1") == 1
     assert "ORDER" not in by_name.out
+
+
+def test_the_plan_of_a_refused_downgrade_names_the_restore_that_leads_there(
+    windrow: Windrow, orchard: Manager
+):
+    """As `status.pendingChanges` does: the command was in the status alone."""
+    carried = {SPEC_KEY: encode_spec({"kubernetesVersion": "v1.33.1+rke2r1"})}
+
+    async def refuse(api: Any) -> None:
+        raw = await api.get(ORCHARD)
+        file = SnapshotFile("s3-upgrade", "upgrade", "n1", s3={"bucket": "b"}, metadata=carried)
+        snapshot = render_snapshot(read_cluster(raw, [], lambda kind: "harvester").cluster, file, "True")
+        await api.create(ETCD_SNAPSHOT, snapshot)
+        await api.patch(ORCHARD, {"spec": {"kubernetesVersion": "v1.33.2+rke2r1"}})
+        made = {"upgradeSnapshot": {"version": VERSION, "name": "upgrade"}}
+        await api.patch(ORCHARD, {"status": made}, "status")
+
+    orchard.do(refuse)
+
+    answer = windrow("plan", "orchard")
+
+    assert "windrow restore fleet-default/orchard" in " ".join((answer.out + answer.err).split())

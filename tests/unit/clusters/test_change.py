@@ -527,5 +527,24 @@ def test_a_turn_that_drains_says_which_pods_are_deleted():
     others = pending_changes(changed(before, configured)).machines
 
     assert server.disrupts.startswith("its API server and etcd member restart; its pods go on")
-    assert worker.disrupts == "its kubelet restarts; its pods move, those without a controller are deleted"
+    assert worker.disrupts == "its kubelet restarts; its pods move, those without a controller stay and go on"
     assert all("its pods go on" in one.disrupts for one in others), "drain options are for another version"
+
+
+@pytest.mark.parametrize(
+    ("force", "service", "vm"),
+    [
+        (False, "those without a controller stay and go on", "those without a controller come back with it"),
+        (True, "those without a controller are deleted", "a drain deletes those without a controller"),
+    ],
+)
+def test_pods_without_a_controller_are_said_to_be_deleted_where_the_drain_has_force(force, service, vm):
+    strategy = UpgradeStrategy(worker_drain=DrainOptions(enabled=True, force=force))
+    before = a_cluster(SERVERS, WORKERS, upgrade_strategy=strategy)
+    larger = a_cluster(
+        SERVERS, replace(WORKERS, options={**OPTIONS, "cpuCount": "4"}), upgrade_strategy=strategy
+    )
+    upgraded = replace(before, version="v1.35.2+rke2r1")
+
+    assert pending_changes(changed(before, upgraded)).machines[1].disrupts.endswith(service)
+    assert pending_changes(changed(before, larger)).machines[0].disrupts.endswith(vm)

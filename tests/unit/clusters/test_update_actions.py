@@ -610,6 +610,19 @@ def test_former_labels_are_forgotten_once_a_job_has_written_the_file(
     on_a_site(story)
 
 
+def test_a_turn_for_the_server_token_writes_the_file_and_forgets_former_labels() -> None:
+    token = {"rotateTokenPhase": "PostRotateRestart", "rotateTokenRun": {"generation": 1, "id": "token-1-7"}}
+
+    async def story(site: Site) -> None:
+        await site.api.patch(REF, {"status": {"formerLabels": {"old": "x"}}}, "status")
+        await site.turn(step="Apply", restart="token-1-7")
+        state = await site.state(**ordered(token))
+        await site.actions.finish_update(do.FinishUpdate("it runs", "w1", "w1", False), state)
+        assert not (await site.machine()).status.get("formerLabels")
+
+    on_a_site(story)
+
+
 # -- stalled rollouts --------------------------------------------------------------------------------------------
 
 PROVIDER = DEPLOYMENT.ref("harvester-cloud-provider", "kube-system")

@@ -18,6 +18,7 @@ from windrow.clusters.api.machine import Machine, format_roles
 from windrow.clusters.api.manifest.distribution import find_distribution_name
 from windrow.clusters.api.manifest.supported_fields import Change, OnChange
 from windrow.clusters.api.names import STRATEGY
+from windrow.clusters.api.updates.strategy import DrainOptions
 from windrow.clusters.api.version_steps import VERSION, check_step, is_newer
 from windrow.clusters.change.compare import (
     FieldChange,
@@ -317,13 +318,14 @@ def _find_joined(state: ClusterState) -> str:
     return min(servers, key=lambda one: (one.record.created, one.name)).name if servers else ""
 
 
-# A drain deletes every pod, as `kubectl drain --force` does.
 MOVE = "its pods move, those without a controller are deleted"
+MOVE_OWNED = "its pods move, those without a controller stay and go on"
 
 
 def _disrupts(one: MachineChange, record: Machine, api_servers: int, state: ClusterState) -> str:
     """What the turn of a machine takes away meanwhile."""
-    pods = MOVE if _is_drained(one, record, state) else "its pods go on"
+    force = _drain_options(record, state).force
+    pods = (MOVE if force else MOVE_OWNED) if _is_drained(one, record, state) else "its pods go on"
     if one.change == "service restart" and not record.is_server:
         return f"its kubelet restarts; {pods}"
     if one.change == "service restart":
@@ -333,13 +335,22 @@ def _disrupts(one: MachineChange, record: Machine, api_servers: int, state: Clus
         return f"its {' and '.join(parts)} restart{'s' * (len(parts) == 1)}; {pods}{alone}"
     if one.change == "VM restart":
         where = "its pods move, or stop meanwhile where no other Node takes them"
-        return f"its VM stops and starts; {where}; a drain deletes those without a controller"
+        bare = (
+            "a drain deletes those without a controller"
+            if force
+            else "those without a controller come back with it"
+        )
+        return f"its VM stops and starts; {where}; {bare}"
     return f"its VM is deleted once another machine has joined; {MOVE}"
 
 
 def _is_drained(one: MachineChange, record: Machine, state: ClusterState) -> bool:
     """Whether the drain options ask for it, which they do for another version alone."""
-    strategy = state.cluster.upgrade_strategy
-    options = strategy.control_plane_drain if record.is_server else strategy.worker_drain
     others = len(state.active) > 1
-    return options.enabled and others and any(field.path == VERSION for field in one.fields)
+    is_enabled = _drain_options(record, state).enabled
+    return is_enabled and others and any(field.path == VERSION for field in one.fields)
+
+
+def _drain_options(record: Machine, state: ClusterState) -> DrainOptions:
+    strategy = state.cluster.upgrade_strategy
+    return strategy.control_plane_drain if record.is_server else strategy.worker_drain

@@ -138,7 +138,7 @@ class UpdateActions:
             service=server if spec.is_server else agent,
             installer=distribution.INSTALLER,
             files=()
-            if order is not None and not order.writes_files
+            if not _writes_files(update, state)
             else _list_changeable(list(distribution.list_files(spec, self._context.matrix)), spec),
             applied_directory=distribution.LAYOUT.manifests_directory(spec),
             restarts=update.change == SERVICE_RESTART,
@@ -207,7 +207,7 @@ class UpdateActions:
         await self._release_node(action, update.config_hash or "unknown", state)
         await self._record_present(machine, update)
         await self._delete_jobs(get_machine(action.machine, state), state, spares_running=False)
-        writes_files = update.change in (SERVICE_RESTART, LIVE) and not update.restart
+        writes_files = update.change in (SERVICE_RESTART, LIVE) and _writes_files(update, state)
         ends = self._find_certificates_end(action.machine, state)
         await self._end(machine, update.restart, ends, writes_files=writes_files)
 
@@ -369,3 +369,9 @@ def _list_changeable(files: list[File], spec: BootstrapSpec) -> list[File]:
     """Without the authorities of the init server, which are its own since it has started."""
     directory = find_distribution(spec.version).LAYOUT.tls_directory(spec)
     return [file for file in files if not file.path.startswith(f"{directory}/")]
+
+
+def _writes_files(update: MachineUpdate, state: ClusterState) -> bool:
+    """Whether the Job of the turn writes configuration: a restart that was asked for does so where that asks for it."""
+    order = restarts.find_order(state) if update.restart else None
+    return not update.restart or (order is not None and order.id == update.restart and order.writes_files)
