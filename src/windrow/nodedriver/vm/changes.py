@@ -12,8 +12,11 @@ from windrow.nodedriver.validate.rules import find_problems
 from windrow.nodedriver.vm.edit import are_grown
 
 _DISKS = frozenset({"diskInfo", "diskSize"})
-# By the field that a fault is told of, those that it may be in.
+# Of the sizes, by the field that a fault is told of, those that it may be in.
 _TOGETHER: Mapping[str, Set[str]] = {
+    "cpuCount": frozenset({"cpuCount"}),
+    "memorySize": frozenset({"memorySize"}),
+    "diskSize": _DISKS,
     "diskInfo": _DISKS,
     "reservedMemorySize": frozenset({"reservedMemorySize", "memorySize"}),
 }
@@ -34,11 +37,11 @@ def find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 
 
 def find_refusals(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Problem]:
-    """Why no VM can have what `after` says otherwise than `before`: what shows without a request, so that no VM stops for it."""
+    """Why no VM can have the sizes that `after` has otherwise than `before`: what shows without a request, so that no VM stops for it."""
     had = set(_find_faults(before))
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     found = (one for one in _find_faults(after) if one not in had)
-    return [one for one in found if changed & _TOGETHER.get(one.field, {one.field})]
+    return [one for one in found if changed & _TOGETHER.get(one.field, frozenset())]
 
 
 def _find_faults(options: Mapping[str, Any]) -> list[Problem]:
