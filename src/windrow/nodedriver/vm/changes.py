@@ -37,7 +37,8 @@ def find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 
 
 def find_refusals(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Problem]:
-    """Why no VM can have the sizes that `after` has otherwise than `before`: what shows without a request, so that no VM stops for it."""
+    """Why no VM can have the sizes that `after` has otherwise than `before`: what shows without a request,
+    so that no VM stops for it."""
     had = set(_find_faults(before))
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     found = (one for one in _find_faults(after) if one not in had)
