@@ -100,7 +100,7 @@ def check_rotation(branches: RunBranches, phase: str, jobs: int, writes: int | N
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("phase", "jobs", "writes"), [("rotate keys", 1, 7), ("rotate token", 1, 7)])
+@pytest.mark.parametrize(("phase", "jobs", "writes"), [("rotate keys", 1, 7), ("rotate token", 2, 14)])
 def test_a_manager_killed_in_a_rotation_restarts_the_server_once(
     branches: RunBranches, phase: str, jobs: int, writes: int
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_manager_killed_in_a_rotation_restarts_the_server_once(
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("phase", "jobs"), [("rotate keys", 1), ("rotate token", 1), ("rotate certificates", 2)]
+    ("phase", "jobs"), [("rotate keys", 1), ("rotate token", 2), ("rotate certificates", 2)]
 )
 def test_a_manager_killed_at_any_write_of_a_rotation_restarts_each_machine_once(
     branches: RunBranches, phase: str, jobs: int

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.clusters.builders import SECRETS, a_cluster
+from tests.unit.clusters.builders import NOON, SECRETS, a_cluster, a_machine, a_pool, look, record_of
 from tests.unit.clusters.test_snapshots import RAW
 
-from windrow.clusters.api.operations.recorded import read_recorded_operations
+from windrow.bootstrap.spec import Role
+from windrow.clusters.api.operations.recorded import RecordedOperations, read_recorded_operations
+from windrow.clusters.api.operations.rotations import RecordedTokenRotation
 from windrow.clusters.api.operations.snapshot import SnapshotFile, find_openable, find_password, token_hash
 from windrow.clusters.api.secrets import (
     MAX_FORMER,
@@ -19,9 +21,18 @@ from windrow.clusters.api.secrets import (
     render_secrets,
     render_server_password,
 )
+from windrow.clusters.api.updates.turn import LIVE, SERVICE_RESTART, MachineUpdate, render_machine_update
+from windrow.clusters.plan.actions import PartialPlan
+from windrow.clusters.plan.operations import restarts, token_rotation
+from windrow.clusters.plan.operations.actions import BeginTokenRotation, FinishTokenRotation
+from windrow.clusters.plan.updates.wanted import list_wanted
+from windrow.clusters.state import ClusterState, GuestState
 from windrow.core.text import decode_base64
 
 UID = "cluster-1"
+RUN = "token-2-17"
+SERVERS = a_pool("servers", 3, frozenset({Role.ETCD, Role.CONTROL_PLANE}))
+WORKERS = a_pool("workers", 1)
 
 
 def read_after(change: dict[str, str | None], held: dict[str, str]) -> Any:
@@ -97,3 +108,75 @@ def test_a_recorded_rotation_is_read_and_what_someone_else_wrote_is_none(
     assert (found.generation, found.leader, found.id, found.message) == (2, "servers-1", "token-2-17", "m")
     assert found.is_under_way is is_under_way
     assert read_recorded_operations({"rotateTokenRun": [], "rotateToken": 3}).token.id == ""
+
+
+def rotating(*restarted: str, phase: Any = "PostRotateRestart", turn: str = "", **pool: Any) -> ClusterState:
+    """A server for each of the orders that one has followed, and a worker; the first has the turn of an order."""
+    servers = replace(SERVERS, **pool)
+    cluster = a_cluster(servers, WORKERS)
+    token = RecordedTokenRotation(generation=2, phase=phase, leader="s0", id=RUN, since=NOON)
+    recorded = replace(
+        cluster.recorded, initialized=True, provisioned=True, operations=RecordedOperations(token=token)
+    )
+    machines = [a_machine("w1", WORKERS)]
+    for number, order in enumerate(restarted):
+        machine = a_machine(f"s{number}", servers)
+        status = {**machine.record.status, "restarted": order or None}
+        if turn and not number:
+            update = MachineUpdate("abc", SERVICE_RESTART, "v1", "", "Apply", restart=turn)
+            status["update"] = render_machine_update(update)
+        machines.append(record_of(machine, status=status))
+    return look(replace(cluster, recorded=recorded), machines, guest=GuestState("reachable"))
+
+
+def orders_of(state: ClusterState) -> dict[str, tuple[str, str]]:
+    return {one.machine: (one.change, one.restart) for one in list_wanted(state) if one.restart}
+
+
+def test_all_servers_have_the_files_with_the_new_token_before_the_first_one_restarts() -> None:
+    files = (LIVE, f"{RUN}-files")
+    assert orders_of(rotating("", "certificates-1-7", "")) == dict.fromkeys(("s0", "s1", "s2"), files)
+    assert orders_of(rotating(f"{RUN}-files", f"{RUN}-files", "")) == {"s2": files}
+    written = rotating(f"{RUN}-files", f"{RUN}-files", f"{RUN}-files")
+    assert orders_of(written) == dict.fromkeys(("s0", "s1", "s2"), (SERVICE_RESTART, RUN))
+
+
+def test_a_server_that_has_restarted_needs_no_files_any_more() -> None:
+    assert orders_of(rotating(RUN, f"{RUN}-files")) == {"s1": (SERVICE_RESTART, RUN)}
+    assert orders_of(rotating(RUN, "")) == {"s1": (LIVE, f"{RUN}-files")}
+
+
+def test_restarts_that_an_earlier_release_has_begun_go_on() -> None:
+    order = restarts.find_order(rotating("", "", turn=RUN))
+    assert order is not None
+    assert (order.id, order.restarts, order.writes_files) == (RUN, True, True)
+
+
+@pytest.mark.parametrize(
+    ("restarted", "waiting"),
+    [
+        (("", ""), "2 servers to have the new token on their disks (s0, s1)"),
+        ((f"{RUN}-files", ""), "1 servers to have the new token on their disks (s1)"),
+        ((f"{RUN}-files", RUN), "1 servers to restart (s0)"),
+    ],
+)
+def test_what_a_rotation_waits_for_is_said(restarted: tuple[str, ...], waiting: str) -> None:
+    partial = PartialPlan()
+    token_rotation.go_on(rotating(*restarted), partial)
+    assert partial.waits[0].what == waiting
+    assert not partial.actions
+
+
+def test_a_rotation_is_done_once_all_servers_have_restarted() -> None:
+    partial = PartialPlan()
+    token_rotation.go_on(rotating(RUN, RUN), partial)
+    assert [type(one) for one in partial.actions] == [FinishTokenRotation]
+
+
+def test_no_rotation_begins_while_a_pool_of_servers_is_paused() -> None:
+    paused, running = PartialPlan(), PartialPlan()
+    token_rotation.begin(rotating("", phase="Done", paused=True), paused)
+    token_rotation.begin(rotating("", phase="Done"), running)
+    assert not paused.actions
+    assert paused.waits[0].what == "pool servers not to be paused, whose servers get another configuration"
+    assert [type(one) for one in running.actions] == [BeginTokenRotation]

@@ -342,6 +342,22 @@ def test_a_restart_that_was_ordered_writes_no_file() -> None:
     on_a_site(story)
 
 
+def test_files_that_were_ordered_are_written_and_nothing_restarts() -> None:
+    async def story(site: Site) -> None:
+        rotation = {"rotateTokenPhase": "PostRotateRestart", "rotateTokenRun": {"id": "token-1-7"}}
+        state = ordered(rotation)
+        await site.turn(restart="token-1-7", change=LIVE)
+        await site.actions.apply_update(APPLY, await site.state(**state))
+        secret = await site.guest.get(SECRET.ref(NOW, "kube-system"))
+        script = b64decode(secret["data"][SCRIPT]).decode()
+        assert len(secret["data"]) > 1
+        assert "token-1-7" not in script
+        assert "systemctl restart" not in script
+        assert "restart-pending" not in script
+
+    on_a_site(story)
+
+
 def test_the_image_is_of_the_registry_of_the_cluster() -> None:
     async def story(site: Site) -> None:
         await site.turn()

@@ -142,7 +142,7 @@ class UpdateActions:
             else _list_changeable(list(distribution.list_files(spec, self._context.matrix)), spec),
             applied_directory=distribution.LAYOUT.manifests_directory(spec),
             restarts=update.change == SERVICE_RESTART,
-            order=update.restart,
+            order=update.restart if update.restarts_by_order else "",
             new_keys=order is not None and order.makes_keys,
             services=order.list_services(found, distribution.LAYOUT.name) if order is not None else (),
             data_directory=spec.data_directory,

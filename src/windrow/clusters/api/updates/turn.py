@@ -51,13 +51,18 @@ class MachineUpdate:
     cordoned: bool = False
     boot: str = ""
     refused: str = ""
-    restart: str = ""  # the id of the order to restart its service, where nothing of it is changed
+    restart: str = ""  # the id of the order that it follows, where nothing of it is changed
     failure: UpdateFailure | None = None
 
     @property
     def is_in_place(self) -> bool:
         """Whether the machine stays: it is carried out by a Job in the guest, or by a restart of its VM."""
         return self.change in (SERVICE_RESTART, LIVE, VM_RESTART)
+
+    @property
+    def restarts_by_order(self) -> bool:
+        """Whether its service restarts though nothing of it is changed."""
+        return bool(self.restart) and self.change == SERVICE_RESTART
 
 
 def update_id(change: str, version: str, config_hash: str, options: str = "") -> str:

@@ -7,7 +7,7 @@ order at a time: no rotation begins before the one before it is over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from windrow.clusters.api.operations.rotations import AGENT_SERVICES
@@ -22,8 +22,8 @@ _OF_OTHERS = {"rke2": "k3s-", "k3s": "rke2-"}
 class RestartOrder:
     """Restart machines that are older than `since`; servers only, but for certificates, which workers have, too.
 
-    With `writes_files` their configuration is written before, since what is secret of it has changed. With `makes_keys` their
-    certificates get new keys before: those of `services`, or of all without one.
+    With `writes_files` their configuration is written before, since what is secret of it has changed; without `restarts`
+    that is all. With `makes_keys` their certificates get new keys before: those of `services`, or of all without one.
     """
 
     id: str
@@ -31,6 +31,8 @@ class RestartOrder:
     since: datetime | None
     servers_only: bool = True
     writes_files: bool = False
+    restarts: bool = True
+    then: str | None = None  # the id of the order after it: who has followed that needs this no more
     makes_keys: bool = False
     services: tuple[str, ...] = ()
 
@@ -59,16 +61,28 @@ def find_order(state: ClusterState) -> RestartOrder | None:
             makes_keys=renewal.makes_keys,
             services=renewal.services,
         )
-    if (token := recorded.token).phase == "PostRotateRestart":
-        return RestartOrder(token.id, "the server token was rotated", token.since, writes_files=True)
+    if recorded.token.phase == "PostRotateRestart":
+        return _find_token_order(state)
     return None
 
 
+def _find_token_order(state: ClusterState) -> RestartOrder:
+    """Every server has the new token on its disk before the first one restarts: whichever starts by itself then starts with that."""
+    token, because = state.recorded.operations.token, "the server token was rotated"
+    order = RestartOrder(token.id, because, token.since, writes_files=True)
+    files = replace(order, id=f"{token.id}-files", restarts=False, then=order.id)
+    updates = [one.record.update for one in state.active]
+    has_begun = any(update is not None and update.restart == order.id for update in updates)
+    return files if _list_open(files, state) and not has_begun else order
+
+
 def list_not_restarted(state: ClusterState) -> list[MachineState]:
-    """The machines that have yet to restart by the order. Those that were made since have nothing old."""
+    """The machines that have yet to follow the order. Those that were made since have nothing old."""
     order = find_order(state)
-    if order is None:
-        return []
+    return [] if order is None else _list_open(order, state)
+
+
+def _list_open(order: RestartOrder, state: ClusterState) -> list[MachineState]:
     runtime = find_runtime(state)
     return [
         one
@@ -76,7 +90,7 @@ def list_not_restarted(state: ClusterState) -> list[MachineState]:
         if (one.record.is_server or not order.servers_only)
         and (not order.services or order.list_services(one, runtime))
         and one.record.was_ready
-        and one.record.restarted != order.id
+        and one.record.restarted not in (order.id, order.then)
         and (order.since is None or one.record.created <= order.since)
     ]
 

@@ -4,7 +4,7 @@
 |---|---|
 | Prepare | a new password is made, and kept in the Secret of the cluster beside the present one |
 | Rotate | one server is given it, and encrypts with it what the servers share; then it is the present one of the Secret |
-| PostRotateRestart | each server gets the configuration with the new token, and its service restarts, one turn after the other |
+| PostRotateRestart | all servers get the configuration with the new token at once; then their services restart, one turn after the other |
 | Done, Failed | until the generation is raised |
 
 Until a server restarts it takes the token with which it was started, and starts only with the new one; requests to it are made
@@ -54,6 +54,9 @@ def begin(state: ClusterState, partial: PartialPlan) -> None:
 def _find_unready(state: ClusterState) -> str:
     """A server that is away would come back with a token that opens nothing any more, and could not be given the new one."""
     servers = [one for one in state.active if one.record.is_server]
+    paused = [one.pool for one in servers if (pool := state.cluster.find_pool(one.pool)) and pool.paused]
+    if paused:
+        return f"pool {paused[0]} not to be paused, whose servers get another configuration"
     away = [one for one in servers if not one.is_ready or not one.record.was_ready or one.is_going_down]
     return f"all servers to be Ready ({restarts.name_some(away)})" if away else ""
 
@@ -97,7 +100,11 @@ def retry_hint() -> str:
 
 
 def _await_restarts(state: ClusterState, partial: PartialPlan) -> None:
-    left = restarts.list_not_restarted(state)
+    left, order = restarts.list_not_restarted(state), restarts.find_order(state)
+    if left and order is not None and not order.restarts:
+        what = f"{len(left)} servers to have the new token on their disks ({restarts.name_some(left)})"
+        partial.wait(what, "the servers restart, one after the other; until then they would not start again")
+        return
     if left:
         what = f"{len(left)} servers to restart ({restarts.name_some(left)})"
         partial.wait(what, "every server has the new token")

@@ -60,7 +60,7 @@ def _describe_job(machine: MachineState, update: MachineUpdate) -> str:
     if job.state == "waiting":
         why = f" ({first_clause(job.message)})" if job.message else ""
         return f"the pod of Job kube-system/{update.job} to run{why}"
-    if update.restart:
+    if update.restarts_by_order:
         return f"Job kube-system/{update.job} to restart the service"
     ends = " and restart the service" if update.change == SERVICE_RESTART else ""
     return f"Job kube-system/{update.job} to write the files{ends}"
@@ -70,7 +70,7 @@ def describe_end(machine: MachineState, update: MachineUpdate) -> str:
     """What is true once the turn is over."""
     if update.version != machine.record.version:
         return f"it runs {update.version}"
-    if update.restart:
+    if update.restarts_by_order:
         return "its service was restarted"
     return "its configuration is applied"
 

@@ -32,7 +32,7 @@ class WantedUpdate:
     config_hash: str
     because: str
     options: str = field(default="", repr=False)  # what its VM is to have, as one text
-    restart: str = ""  # the order to restart its service, where nothing else is asked for
+    restart: str = ""  # the order that it follows, where nothing else is asked for
 
     @property
     def id(self) -> str:
@@ -55,6 +55,7 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
             )
     found += _list_restarts({one.machine for one in found}, state)
     found += _list_live(state)
+    found = _put_files_first(found, state)
     named = {one.machine for one in found}
     for machine in state.active:
         update, record = machine.record.update, machine.record
@@ -64,15 +65,25 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
     return tuple(found)
 
 
+def _put_files_first(found: list[WantedUpdate], state: ClusterState) -> list[WantedUpdate]:
+    """An order to write files alone is followed before anything else is done to a machine: without them it may not start again."""
+    order = restarts.find_order(state)
+    if order is None or order.restarts:
+        return found
+    first = list(_list_restarts(set(), state))
+    named = {one.machine for one in first}
+    return [*first, *(one for one in found if one.machine not in named)]
+
+
 def _list_restarts(named: set[str], state: ClusterState) -> Iterator[WantedUpdate]:
-    """Machines whose service is to be restarted, and which have no other turn before that."""
+    """Machines that have yet to follow an order, and which have no other turn before that."""
     order = restarts.find_order(state)
     for machine in restarts.list_not_restarted(state):
         record = machine.record
         if machine.name not in named and order is not None:
             yield WantedUpdate(
                 machine.name,
-                SERVICE_RESTART,
+                SERVICE_RESTART if order.restarts else LIVE,
                 record.version,
                 record.config_hash,
                 order.because,
