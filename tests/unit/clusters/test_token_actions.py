@@ -146,7 +146,9 @@ def test_a_server_that_does_not_take_it_is_asked_again_and_given_up_after_half_a
 
 
 def test_it_is_over_once_every_server_has_restarted() -> None:
-    assert waits(a_state(at("PostRotateRestart"))) == ["3 servers to restart (s1, s2, s3)"]
+    assert waits(a_state(at("PostRotateRestart"))) == [
+        "3 servers to have the new token on their disks (s1, s2, s3)"
+    ]
     done = {"restarted": "token-1-7"}
     servers = [record_of(one, status={**one.record.status, **done}) for one in some("s", 3, SERVERS)]
     assert planned(a_state(at("PostRotateRestart"), machines=servers)) == [do.FinishTokenRotation]

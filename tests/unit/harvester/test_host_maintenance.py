@@ -124,6 +124,21 @@ def test_a_node_shows_maintenance_mode_by_annotations_and_by_kubevirts_taint(
 
 
 @pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ([{"type": "Ready", "status": "Unknown"}], False),
+        ([{"type": "Ready", "status": "True"}, {"type": "Drained", "status": "True"}], True),
+    ],
+)
+def test_the_taint_of_a_host_that_has_failed_is_no_maintenance(conditions: Any, ready: bool) -> None:
+    raw = node(taints=[{"key": "kubevirt.io/drain", "effect": "NoSchedule"}])
+
+    assert read_host_state({**raw, "status": {"conditions": conditions}}) == a_host(ready=ready)
+    raw["metadata"]["annotations"] = {"harvesterhci.io/maintain-status": "completed"}
+    assert read_host_state({**raw, "status": {"conditions": conditions}}) == a_host(ready=ready, mode=True)
+
+
+@pytest.mark.parametrize(
     ("status", "over"), [("Unknown", False), ("True", True), ("False", True), (None, False)]
 )
 def test_an_upgrade_is_over_when_it_is_completed_or_failed(status: str | None, over: bool) -> None:

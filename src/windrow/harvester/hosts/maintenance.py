@@ -2,7 +2,8 @@
 
 A host that is merely cordoned is not: no VM leaves it for that. What shows maintenance is one of
 
-* annotation `harvesterhci.io/drain-requested` or `maintain-status` of its Node, or KubeVirt's taint `drain` (maintenance mode);
+* annotation `harvesterhci.io/drain-requested` or `maintain-status` of its Node, or KubeVirt's taint `drain` (maintenance mode),
+  but not the same taint of a host that has failed, which has condition Drained beside it (reference/05 §2.5);
 * its state in an Upgrade that is not over: anything from `Pre-draining` on, but for `Succeeded`; and while the Upgrade
   says nothing of it yet, that it is cordoned. States that this release does not know count, too.
 """
@@ -51,10 +52,13 @@ class HostState:
 
 def read_host_state(raw: Mapping[str, Any]) -> HostState:
     annotations = annotations_of(raw)
-    taints = objects_at(raw, "spec", "taints")
+    conditions = nested(raw, "status", "conditions")
+    is_ready = is_true(conditions, "Ready")
+    has_failed = not is_ready or find_condition(conditions, "Drained") is not None
+    taints = () if has_failed else objects_at(raw, "spec", "taints")
     return HostState(
         name=name_of(raw),
-        is_ready=is_true(nested(raw, "status", "conditions"), "Ready"),
+        is_ready=is_ready,
         is_unschedulable=nested(raw, "spec", "unschedulable", default=False) is True,
         has_maintenance_mode=DRAIN_REQUESTED in annotations
         or bool(annotations.get(MAINTAIN_STATUS))
