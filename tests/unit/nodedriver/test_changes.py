@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.nodedriver.vm.changes import find_changes
+from windrow.nodedriver.vm.changes import find_changes, find_refusals
 
 OPTIONS = {
     "cpuCount": "2",
@@ -44,3 +44,33 @@ def test_the_single_disk_of_the_older_form_grows_too() -> None:
     old = {"imageName": "default/jammy", "diskSize": "40"}
     assert find_changes(old, {**old, "diskSize": "50"}) == {"diskSize": "restart"}
     assert find_changes(old, {**old, "diskSize": "30"}) == {"diskSize": "roll"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        ({}, []),
+        ({"cpuCount": "4"}, []),
+        ({"cpuCount": "0"}, ["cpuCount"]),
+        ({"memorySize": "ten"}, ["memorySize"]),
+        ({"memorySize": "8"}, []),
+        ({"reservedMemorySize": "4096"}, ["reservedMemorySize"]),  # as much as the VM has
+        ({"diskSize": "big"}, ["diskSize", "diskInfo"]),
+        ({"networkData": ":: ["}, []),  # Harvester says that of a new VM; none stops for it
+    ],
+)
+def test_sizes_that_no_vm_can_have_are_refused_before_a_vm_stops(
+    edit: dict[str, Any], expected: list[str]
+) -> None:
+    found = [one.field for one in find_refusals(OPTIONS, {**OPTIONS, **edit})]
+
+    assert set(found) <= set(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_a_size_of_a_disk_is_refused_in_the_older_form_too_and_no_fault_that_was_there_before() -> None:
+    old = {"imageName": "default/jammy", "diskSize": "40", "memorySize": "4"}
+    assert "diskSize" in [one.field for one in find_refusals(old, {**old, "diskSize": "big"})]
+    assert find_refusals({**old, "memorySize": "ten"}, {**old, "memorySize": "ten", "cpuCount": "4"}) == []
+    less = {**old, "memorySize": "8", "reservedMemorySize": "5000"}
+    assert [one.field for one in find_refusals(less, {**less, "memorySize": "4"})] == ["reservedMemorySize"]
