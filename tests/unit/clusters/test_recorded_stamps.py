@@ -167,7 +167,7 @@ def test_operations_are_tried_again_and_keep_their_age_though_the_clock_is_set()
 def a_rotation(retry_at: datetime | None) -> ClusterState:
     """A rotation that began longer ago than it may take."""
     since = NOON - 2 * HOUR
-    begun = RecordedKeyRotation(1, "Rotate", "s1", "1-1", "key", "before", "stage start", since, retry_at)
+    begun = RecordedKeyRotation(1, "Rotate", "s1", "1-1", "stage start", since, retry_at, "key", "before")
     cluster = a_cluster(SERVERS)
     operations = replace(cluster.recorded.operations, rotation=begun)
     recorded = replace(cluster.recorded, operations=operations)

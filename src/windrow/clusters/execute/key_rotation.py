@@ -7,7 +7,8 @@ from typing import Any
 
 from windrow.clusters.context import ReconcileContext, get_machine
 from windrow.clusters.plan.operations import actions as do
-from windrow.clusters.plan.operations.rotation import BETWEEN, FIELD, FINISHED, RETRY
+from windrow.clusters.plan.operations.restarts import RETRY
+from windrow.clusters.plan.operations.rotation import BETWEEN, FIELD, FINISHED
 from windrow.clusters.sources.servers.supervisor import (
     EncryptionStatus,
     ServerUnreachable,

@@ -15,7 +15,8 @@ from windrow.clusters.api.operations.snapshot import find_password, token_hash
 from windrow.clusters.api.secrets import render_next_password, render_server_password
 from windrow.clusters.context import ReconcileContext, StalePlan, get_machine
 from windrow.clusters.plan.operations import actions as do
-from windrow.clusters.plan.operations.token_rotation import FIELD, RETRY, retry_hint
+from windrow.clusters.plan.operations.restarts import RETRY
+from windrow.clusters.plan.operations.token_rotation import FIELD, retry_hint
 from windrow.clusters.sources.servers.supervisor import (
     EndpointNotServed,
     Supervisor,

@@ -34,18 +34,33 @@ CERTIFICATE_SERVICES = (
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedKeyRotation:
-    """`status.rotateEncryptionKeys*`: `leader` is the Machine whose server is asked, `active_key` the one before the rotation."""
+class RecordedRotation:
+    """A rotation as far as it is recorded: `leader` is the Machine whose server is asked."""
 
     generation: int = 0
     phase: RotationPhase = ""
     leader: str = ""
     id: str = ""
-    active_key: str = ""
-    snapshot: str = ""
     message: str = ""
     since: datetime | None = None  # the phase
     retry_at: datetime | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.holds_turns or self.phase == "PostRotateRestart"
+
+    @property
+    def holds_turns(self) -> bool:
+        """Whether no turn may begin: what is rotated is about to change, or changing."""
+        return self.phase in ("Prepare", "Rotate")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedKeyRotation(RecordedRotation):
+    """`status.rotateEncryptionKeys*`: `active_key` is the one before the rotation."""
+
+    active_key: str = ""
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +83,16 @@ class RecordedRenewal:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedTokenRotation:
-    """`status.rotateToken*`: `leader` is the Machine whose server is given the new token."""
-
-    generation: int = 0
-    phase: RotationPhase = ""
-    leader: str = ""
-    id: str = ""
-    message: str = ""
-    since: datetime | None = None  # the phase
-    retry_at: datetime | None = None
-
-    @property
-    def is_under_way(self) -> bool:
-        return self.phase in ("Prepare", "Rotate", "PostRotateRestart")
+class RecordedTokenRotation(RecordedRotation):
+    """`status.rotateToken*`: the leader's server is given the new token."""
 
 
 def read_key_rotation(status: Mapping[str, Any]) -> RecordedKeyRotation:
     run = read_mapping(status, "rotateEncryptionKeysRun")
     return RecordedKeyRotation(
-        generation=read_number(read_mapping(status, "rotateEncryptionKeys").get("generation")),
-        phase=_read_phase(status.get("rotateEncryptionKeysPhase")),
-        leader=str(status.get("rotateEncryptionKeysLeader") or ""),
-        id=str(run.get("id") or ""),
+        **_read_rotation(status, "rotateEncryptionKeys"),
         active_key=str(run.get("activeKey") or ""),
         snapshot=str(run.get("snapshot") or ""),
-        message=str(run.get("message") or ""),
-        since=time_of(run, "since"),
-        retry_at=time_of(run, "retryAt"),
     )
 
 
@@ -116,16 +113,21 @@ def read_renewal(status: Mapping[str, Any]) -> RecordedRenewal:
 
 
 def read_token_rotation(status: Mapping[str, Any]) -> RecordedTokenRotation:
-    run = read_mapping(status, "rotateTokenRun")
-    return RecordedTokenRotation(
-        generation=read_number(read_mapping(status, "rotateToken").get("generation")),
-        phase=_read_phase(status.get("rotateTokenPhase")),
-        leader=str(status.get("rotateTokenLeader") or ""),
-        id=str(run.get("id") or ""),
-        message=str(run.get("message") or ""),
-        since=time_of(run, "since"),
-        retry_at=time_of(run, "retryAt"),
-    )
+    return RecordedTokenRotation(**_read_rotation(status, "rotateToken"))
+
+
+def _read_rotation(status: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """What every RecordedRotation has, under the names that begin with `field`."""
+    run = read_mapping(status, f"{field}Run")
+    return {
+        "generation": read_number(read_mapping(status, field).get("generation")),
+        "phase": _read_phase(status.get(f"{field}Phase")),
+        "leader": str(status.get(f"{field}Leader") or ""),
+        "id": str(run.get("id") or ""),
+        "message": str(run.get("message") or ""),
+        "since": time_of(run, "since"),
+        "retry_at": time_of(run, "retryAt"),
+    }
 
 
 def _read_phase(value: object) -> RotationPhase:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Literal
 
-from windrow.clusters.api.operations.rotations import AGENT_SERVICES
+from windrow.clusters.api.operations.rotations import AGENT_SERVICES, RecordedRotation
 from windrow.clusters.plan.operations.snapshots import find_runtime
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.text import join_some
 
+# Between two requests to a leader, and in all.
+RETRY = timedelta(seconds=15)
+TIMEOUT = timedelta(minutes=30)
+LeaderStep = Literal["gone", "late", "away", "asked", "ask"]
 _OF_OTHERS = {"rke2": "k3s-", "k3s": "rke2-"}
 
 
@@ -106,6 +111,28 @@ def find_leader(state: ClusterState) -> MachineState | None:
     return (
         min(servers, key=lambda one: (one.record.created, one.name)) if answers(state) and servers else None
     )
+
+
+def find_leader_step(recorded: RecordedRotation, state: ClusterState) -> LeaderStep:
+    """How it stands with the leader of a rotation in phase Rotate: it is asked with "ask" alone, and given up with "gone" and "late".
+
+    After an absence of the manager it is asked once more: it may have finished long ago.
+    """
+    leader, until = state.machines_by_name.get(recorded.leader), find_deadline(recorded, state)
+    if leader is None:
+        return "gone"
+    is_there = leader.is_ready and leader.address and answers(state)
+    was_asked = recorded.retry_at is not None and recorded.retry_at >= until
+    if state.now >= until and (was_asked or not is_there):
+        return "late"
+    if not is_there:
+        return "away"
+    return "asked" if recorded.retry_at is not None and state.now < recorded.retry_at else "ask"
+
+
+def find_deadline(recorded: RecordedRotation, state: ClusterState) -> datetime:
+    """When a leader that has not done it is late."""
+    return (recorded.since or state.now) + TIMEOUT
 
 
 def answers(state: ClusterState) -> bool:

@@ -17,8 +17,6 @@ Rotations never overlap, those of certificates and of the server token among the
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations import certificates, restarts, restore, token_rotation
 from windrow.clusters.plan.operations.actions import (
@@ -28,6 +26,7 @@ from windrow.clusters.plan.operations.actions import (
     RotateKeys,
     SaveRotationSnapshot,
 )
+from windrow.clusters.plan.operations.restarts import TIMEOUT
 from windrow.clusters.state import ClusterState
 from windrow.core.formats.duration import human_duration
 from windrow.core.formats.version import NotVersion, Version
@@ -37,15 +36,11 @@ OLDEST = "v1.30.1"
 # The stages between which a rotation may begin, and after which it is over.
 FINISHED = "reencrypt_finished"
 BETWEEN = ("start", FINISHED)
-RETRY = timedelta(seconds=15)
-TIMEOUT = timedelta(minutes=30)
 
 
 def holds_turns(state: ClusterState) -> bool:
     """Whether no turn may begin: keys are about to be rotated, or being rotated."""
-    return state.recorded.operations.rotation.phase in ("Prepare", "Rotate") or token_rotation.holds_turns(
-        state
-    )
+    return state.recorded.operations.rotation.holds_turns or token_rotation.holds_turns(state)
 
 
 def plan(state: ClusterState) -> PartialPlan:
@@ -57,7 +52,7 @@ def plan(state: ClusterState) -> PartialPlan:
         certificates.go_on(state, partial)
     elif recorded.token.is_under_way:
         token_rotation.go_on(state, partial)
-    elif recorded.rotation.phase in ("Prepare", "Rotate", "PostRotateRestart"):
+    elif recorded.rotation.is_under_way:
         _go_on(state, partial)
     elif asked.rotate_keys > recorded.rotation.generation:
         _begin(state, partial)
@@ -119,25 +114,26 @@ def _save_snapshot(state: ClusterState, partial: PartialPlan) -> None:
 
 def _rotate(state: ClusterState, partial: PartialPlan) -> None:
     recorded = state.recorded.operations.rotation
-    until = (recorded.since or state.now) + TIMEOUT
-    leader = state.machines_by_name.get(recorded.leader)
-    is_there = leader is not None and leader.is_ready and leader.address and restarts.answers(state)
-    # After an absence of the manager it is asked once more: it may have finished long ago.
-    was_asked = recorded.retry_at is not None and recorded.retry_at >= until
-    if leader is None or (state.now >= until and (was_asked or not is_there)):
-        what = "is gone" if leader is None else f"did not finish within {human_duration(TIMEOUT)}"
-        message = (
-            f"Machine {recorded.leader}, which rotates the keys, {what}{f' ({recorded.message})' if recorded.message else ''}; "
-            f"the snapshot before is {recorded.snapshot}; see the log of its service, then raise {FIELD}.generation"
-        )
-        partial.actions.append(FailKeyRotation(message, recorded.generation))
-    elif not is_there:
-        partial.wait(f"Machine {leader.name} to be Ready", "it rotates the encryption keys", until=until)
-    elif recorded.retry_at is not None and state.now < recorded.retry_at:
-        what = f"Machine {leader.name} to encrypt every Secret with the new key ({recorded.message})"
-        partial.wait(what, "the servers restart, one after the other", until=recorded.retry_at)
-    else:
-        partial.actions.append(RotateKeys(f"the etcd snapshot before it is {recorded.snapshot}", leader.name))
+    match step := restarts.find_leader_step(recorded, state):
+        case "gone" | "late":
+            said = f" ({recorded.message})" if recorded.message else ""
+            what = "is gone" if step == "gone" else f"did not finish within {human_duration(TIMEOUT)}"
+            message = (
+                f"Machine {recorded.leader}, which rotates the keys, {what}{said}; "
+                f"the snapshot before is {recorded.snapshot}; see the log of its service, then raise {FIELD}.generation"
+            )
+            partial.actions.append(FailKeyRotation(message, recorded.generation))
+        case "away":
+            until = restarts.find_deadline(recorded, state)
+            partial.wait(
+                f"Machine {recorded.leader} to be Ready", "it rotates the encryption keys", until=until
+            )
+        case "asked":
+            what = f"Machine {recorded.leader} to encrypt every Secret with the new key ({recorded.message})"
+            partial.wait(what, "the servers restart, one after the other", until=recorded.retry_at)
+        case "ask":
+            why = f"the etcd snapshot before it is {recorded.snapshot}"
+            partial.actions.append(RotateKeys(why, recorded.leader))
 
 
 def _await_restarts(state: ClusterState, partial: PartialPlan) -> None:

@@ -16,8 +16,6 @@ The token of agents stays: it is static, the same on all servers, and grants not
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations import restarts
 from windrow.clusters.plan.operations.actions import (
@@ -27,17 +25,16 @@ from windrow.clusters.plan.operations.actions import (
     RecordNextToken,
     RotateToken,
 )
+from windrow.clusters.plan.operations.restarts import TIMEOUT
 from windrow.clusters.state import ClusterState
 from windrow.core.formats.duration import human_duration
 
 FIELD = "spec.rkeConfig.rotateToken"
-RETRY = timedelta(seconds=15)
-TIMEOUT = timedelta(minutes=30)
 
 
 def holds_turns(state: ClusterState) -> bool:
     """Whether no turn may begin: a server that restarted now would not start again."""
-    return state.recorded.operations.token.phase in ("Prepare", "Rotate")
+    return state.recorded.operations.token.holds_turns
 
 
 def begin(state: ClusterState, partial: PartialPlan) -> None:
@@ -74,24 +71,23 @@ def go_on(state: ClusterState, partial: PartialPlan) -> None:
 
 def _rotate(state: ClusterState, partial: PartialPlan) -> None:
     recorded = state.recorded.operations.token
-    until = (recorded.since or state.now) + TIMEOUT
-    leader = state.machines_by_name.get(recorded.leader)
-    is_there = leader is not None and leader.is_ready and leader.address and restarts.answers(state)
-    # After an absence of the manager it is asked once more.
-    was_asked = recorded.retry_at is not None and recorded.retry_at >= until
-    if leader is None or (state.now >= until and (was_asked or not is_there)):
-        said = f" ({recorded.message})" if recorded.message else ""
-        what = "is gone" if leader is None else f"did not take it within {human_duration(TIMEOUT)}"
-        message = f"Machine {recorded.leader}, which is given the new token, {what}{said}; {retry_hint()}"
-        partial.actions.append(FailTokenRotation(message, recorded.generation))
-    elif not is_there:
-        partial.wait(f"Machine {leader.name} to be Ready", "it is given the new server token", until=until)
-    elif recorded.retry_at is not None and state.now < recorded.retry_at:
-        what = f"Machine {leader.name} to take the new server token ({recorded.message})"
-        partial.wait(what, "the servers restart, one after the other", until=recorded.retry_at)
-    else:
-        why = "the new token is in the Secret of the cluster"
-        partial.actions.append(RotateToken(why, leader.name))
+    match step := restarts.find_leader_step(recorded, state):
+        case "gone" | "late":
+            said = f" ({recorded.message})" if recorded.message else ""
+            what = "is gone" if step == "gone" else f"did not take it within {human_duration(TIMEOUT)}"
+            message = f"Machine {recorded.leader}, which is given the new token, {what}{said}; {retry_hint()}"
+            partial.actions.append(FailTokenRotation(message, recorded.generation))
+        case "away":
+            until = restarts.find_deadline(recorded, state)
+            partial.wait(
+                f"Machine {recorded.leader} to be Ready", "it is given the new server token", until=until
+            )
+        case "asked":
+            what = f"Machine {recorded.leader} to take the new server token ({recorded.message})"
+            partial.wait(what, "the servers restart, one after the other", until=recorded.retry_at)
+        case "ask":
+            why = "the new token is in the Secret of the cluster"
+            partial.actions.append(RotateToken(why, recorded.leader))
 
 
 def retry_hint() -> str:
