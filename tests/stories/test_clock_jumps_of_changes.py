@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -88,22 +89,32 @@ async def run_shop(managed: Managed) -> None:
     await managed.sim.advance(seconds=60)
 
 
+@asynccontextmanager
+async def a_worker_being_drained() -> AsyncIterator[Managed]:
+    """In an upgrade, with ten minutes of time, and a budget that does not let go."""
+    async with a_managed_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as managed:
+        await managed.stage.wait_for_settled()
+        drained = {"workerDrainOptions": {"enabled": True, "timeout": 600}}
+        change = {"spec": {"rkeConfig": {"upgradeStrategy": drained}}}
+        await managed.sim.management_client.patch(managed.ref, change)
+        await run_shop(managed)
+        await set_version(managed)
+        await until(managed, is_worker_drained)
+        yield managed
+
+
+async def let_go(managed: Managed) -> None:
+    await (await managed.stage.guest_client()).delete(BUDGET.ref("shop", "default"))
+
+
 @pytest.mark.long
 def test_a_drain_has_its_whole_time_though_the_clock_is_set() -> None:
     async def story() -> None:
-        pools = a_pool("servers", 1, SERVERS), a_pool("workers", 2)
-        async with a_managed_cluster(*pools) as managed:
-            await managed.stage.wait_for_settled()
-            drained = {"workerDrainOptions": {"enabled": True, "timeout": 600}}
-            change = {"spec": {"rkeConfig": {"upgradeStrategy": drained}}}
-            await managed.sim.management_client.patch(managed.ref, change)
-            await run_shop(managed)
-            await set_version(managed)
-            await until(managed, is_worker_drained)
+        async with a_worker_being_drained() as managed:
             await managed.sim.advance(seconds=60)
             managed.set_wall(HOUR)
             await managed.sim.advance(seconds=60)
-            await (await managed.stage.guest_client()).delete(BUDGET.ref("shop", "default"))
+            await let_go(managed)
             await until(managed, runs_next)
 
     run_story(story)
@@ -112,20 +123,12 @@ def test_a_drain_has_its_whole_time_though_the_clock_is_set() -> None:
 @pytest.mark.long
 def test_a_drain_has_its_whole_time_after_an_absence_of_the_manager() -> None:
     async def story() -> None:
-        pools = a_pool("servers", 1, SERVERS), a_pool("workers", 2)
-        async with a_managed_cluster(*pools) as managed:
-            await managed.stage.wait_for_settled()
-            drained = {"workerDrainOptions": {"enabled": True, "timeout": 600}}
-            change = {"spec": {"rkeConfig": {"upgradeStrategy": drained}}}
-            await managed.sim.management_client.patch(managed.ref, change)
-            await run_shop(managed)
-            await set_version(managed)
-            await until(managed, is_worker_drained)
+        async with a_worker_being_drained() as managed:
             await managed.sim.kill_manager()
             await managed.sim.advance(hours=1)
             managed.sim.start_manager()
             await managed.sim.advance(minutes=1)
-            await (await managed.stage.guest_client()).delete(BUDGET.ref("shop", "default"))
+            await let_go(managed)
             await until(managed, runs_next)
 
     run_story(story)
