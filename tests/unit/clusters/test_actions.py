@@ -1,5 +1,7 @@
 import inspect
 from dataclasses import fields
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import get_args
 
 import pytest
@@ -8,18 +10,24 @@ from tests.unit.clusters.builders import a_cluster, a_machine, a_pool
 from windrow.clusters.api.status import GuestServiceAccount, RecordedStatus
 from windrow.clusters.plan import actions
 from windrow.clusters.plan.actions import Action, ProvisionVM, first_clause
+from windrow.clusters.plan.actions.base import ActionBase, MachineActionBase
 
 ACTIONS = sorted(get_args(Action), key=lambda kind: kind.__name__)
 
 
 def test_every_action_class_is_part_of_the_union_that_the_executor_matches():
+    """And each is known by the name of the package."""
+    bases = (ActionBase, MachineActionBase)
+    modules = [import_module(f"{actions.__name__}.{one.name}") for one in iter_modules(actions.__path__)]
     defined = {
         kind
-        for _, kind in inspect.getmembers(actions, inspect.isclass)
-        if issubclass(kind, actions._Action) and not kind.__name__.startswith("_")
+        for module in modules
+        for name, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, ActionBase) and kind not in bases and not name.startswith("_")
     }
 
     assert defined == set(ACTIONS)
+    assert all(getattr(actions, kind.__name__) is kind for kind in defined)
 
 
 POOL = a_pool("workers", 2)
