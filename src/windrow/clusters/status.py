@@ -62,6 +62,7 @@ from windrow.clusters.updates.status import (
     with_updating,
 )
 from windrow.core.clock import format_time
+from windrow.core.text import join_some
 from windrow.harvester.names import MACVLAN_AVAILABLE
 from windrow.harvester.problems import MACVLAN_CURE, join_problems
 from windrow.kubernetes.conditions import Condition, ConditionStatus, find_condition, set_condition
@@ -536,9 +537,8 @@ def unrecorded_condition(state: ClusterState) -> Condition | None:
 def address_condition(state: ClusterState) -> Condition | None:
     """Whether no VM of the cluster has an address that an IPAddress gives to another machine; None where none ever had."""
     if state.contested:
-        named = "; ".join(map(str, state.contested[:MAX_NAMED]))
-        more = f"; and {len(state.contested) - MAX_NAMED} more" if len(state.contested) > MAX_NAMED else ""
-        message = f"an address is given twice: {named}{more}; delete one of the two, a machine with its VM"
+        named = join_some(state.contested, MAX_NAMED, "; ")
+        message = f"an address is given twice: {named}; delete one of the two, a machine with its VM"
         return Condition("AddressesUnique", "False", "AddressContested", message)
     before = find_condition(state.recorded.raw.get("conditions"), "AddressesUnique")
     is_known = state.unrecorded is not None and state.is_held_known

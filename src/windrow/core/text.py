@@ -17,10 +17,10 @@ def one_line(text: str, limit: int | None = None) -> str:
     return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
-def join_some(texts: Sequence[str], limit: int = 3) -> str:
-    """The first of the texts, and how many there are besides: `a, b, c and 2 more`."""
-    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
-    return f"{', '.join(texts[:limit])}{more}"
+def join_some(texts: Sequence[object], limit: int = 3, separator: str = ", ") -> str:
+    """The first of the texts, and how many there are besides: `a, b, c and 2 more`, of sentences `a; b; and 2 more`."""
+    more = f"{separator.rstrip(', ')} and {len(texts) - limit} more" if len(texts) > limit else ""
+    return f"{separator.join(map(str, texts[:limit]))}{more}"
 
 
 def printable(text: str, besides: str = "") -> str:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from windrow.controller.controller import Backoff
 from windrow.core.rng import Rng
+from windrow.core.text import join_some
 from windrow.drivers.api import DELETED_MESSAGE, Fault, NodeDriver, redact_url
 from windrow.drivers.schema import is_current, is_generated, machine_config_kind, schema_source
 from windrow.drivers.store import InstalledDriver
@@ -230,8 +231,7 @@ def _plan_removal(state: NodeDriverState) -> Plan:
 
 
 def _in_use(subject: str, users: tuple[str, ...], hint: str) -> Fault:
-    more = f" and {len(users) - 3} more" if len(users) > 3 else ""
-    return Fault(f"{subject} {', '.join(users[:3])}{more}", hint, "InUse")
+    return Fault(f"{subject} {join_some(users)}", hint, "InUse")
 
 
 # -- retries -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ def test_of_many_texts_the_first_are_named_and_the_others_counted():
     assert join_some(["a", "b", "c"]) == "a, b, c"
     assert join_some(["a", "b", "c", "d"]) == "a, b, c and 1 more"
     assert join_some(["a", "b"], 1) == "a and 1 more"
+    assert join_some(["a", "b", "c"], 2, "; ") == "a; b; and 1 more"
+    assert join_some([1, 2], 2, "; ") == "1; 2"
     assert join_some([]) == ""
 
 

@@ -17,7 +17,7 @@ from windrow.clusters.sources.endpoint_pools import check_all_pools, list_claims
 from windrow.clusters.sources.harvester_versions import read_harvester_versions
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.core.text import decode_base64
+from windrow.core.text import decode_base64, join_some
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, NotFound
@@ -114,6 +114,4 @@ def _find_hint(wanted: ObjectRef, others: Sequence[str]) -> str:
     create = "create that Secret with a Harvester kubeconfig, or name another"
     if not others:
         return create
-    named = ", ".join(f"{wanted.namespace}:{one}" for one in others[:MAX_NAMED])
-    more = f", and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-    return f"{create}; there are {named}{more}"
+    return f"{create}; there are {join_some([f'{wanted.namespace}:{one}' for one in others], MAX_NAMED)}"

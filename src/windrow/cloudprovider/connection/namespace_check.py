@@ -30,6 +30,7 @@ from windrow.cloudprovider.services.controller import ServiceController
 from windrow.cloudprovider.services.readings import LoadBalancer
 from windrow.cloudprovider.services.state import Unavailable
 from windrow.core.clock import Clock
+from windrow.core.text import join_some
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError
@@ -136,9 +137,7 @@ class NamespaceCheck:
 
     def _expected(self) -> str:
         """The nodes whose VMs should be there."""
-        found = sorted(node.name for node in self._nodes.values() if node.vm_uid)
-        more = f" and {len(found) - NODES_NAMED} more" if len(found) > NODES_NAMED else ""
-        return f"{', '.join(found[:NODES_NAMED])}{more}"
+        return join_some(sorted(node.name for node in self._nodes.values() if node.vm_uid), NODES_NAMED)
 
 
 def _wrong_namespace(namespace: str, expected: str) -> str:

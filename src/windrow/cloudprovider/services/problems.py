@@ -9,6 +9,7 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
 from windrow.cloudprovider.services.readings import LoadBalancer, Service, family_of
 from windrow.cloudprovider.services.state import ServiceState, Unavailable
+from windrow.core.text import join_some
 from windrow.harvester.names import MACVLAN, MACVLAN_MISSING, is_label_value
 from windrow.harvester.problems import MACVLAN_CURE
 from windrow.harvester.unanswered import describe_expiry
@@ -262,9 +263,8 @@ def without_lease(state: ServiceState) -> str:
             f"{after}; either {unanswered}, or the nodes' kernel lacks the module macvlan, as minimal cloud images do (install "
             f"the full kernel package), {others}"
         )
-    more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
     return (
-        f"{after}; the kernel of Node {', '.join(nodes[:NODES_NAMED])}{more} has no module macvlan (label {MACVLAN}={MACVLAN_MISSING}), "
+        f"{after}; the kernel of Node {join_some(nodes, NODES_NAMED)} has no module macvlan (label {MACVLAN}={MACVLAN_MISSING}), "
         f"without which kube-vip gets none there: {MACVLAN_CURE}. Where kube-vip runs on another Node: either {unanswered}, {others}"
     )
 

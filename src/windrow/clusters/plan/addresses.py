@@ -25,6 +25,7 @@ from windrow.clusters.plan.unrecorded import MAX_NAMED, find_pool_of
 from windrow.clusters.state import ClusterState, HeldAddress, MachineState, once_per_state
 from windrow.clusters.vm_addresses import NetworkAddress
 from windrow.core.formats.cidr import Address, NotAddress, parse_address
+from windrow.core.text import join_some
 from windrow.harvester.connection import describe_credential
 from windrow.harvester.identity import is_certain
 
@@ -274,9 +275,8 @@ def _name_holders(pool: AddressPool, state: ClusterState) -> str:
     unclaimed = [held[text] for text in sorted(held) if text not in claimed and _is_in(text, pool)]
     if not unclaimed:
         return ""
-    named = ", ".join(f"{one.vm} has {one.address}" for one in unclaimed[:MAX_NAMED])
-    more = f", and {len(unclaimed) - MAX_NAMED} more" if len(unclaimed) > MAX_NAMED else ""
-    return f" without an IPAddress: {named}{more}"
+    named = join_some([f"{one.vm} has {one.address}" for one in unclaimed], MAX_NAMED)
+    return f" without an IPAddress: {named}"
 
 
 def plan_recovery(state: ClusterState) -> PartialPlan:
@@ -362,7 +362,6 @@ def plan_unused(state: ClusterState, *, is_gone: bool = False) -> PartialPlan:
     known |= {vm.machine_uid for vm in (kept if is_gone else state.unrecorded or ())}
     unused = tuple(claim for claim in state.claims if claim.machine_uid not in known)
     if unused:
-        first, more = unused[0], f" and {len(unused) - 1} more" if len(unused) > 1 else ""
-        why = f"the Machine of {first.address}{more} does not exist any more"
+        why = f"the Machine of {join_some([one.address for one in unused], 1)} does not exist any more"
         partial.actions.append(ReleaseUnusedAddresses(why, unused))
     return partial

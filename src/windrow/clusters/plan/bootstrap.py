@@ -38,6 +38,7 @@ from windrow.clusters.plan.endpoint import (
 from windrow.clusters.plan.names import Wanted, plan_creation
 from windrow.clusters.plan.operations import token_rotation
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.text import join_some
 
 
 def is_prepared(state: ClusterState) -> bool:
@@ -141,9 +142,8 @@ def _elect_init_server(state: ClusterState, partial: PartialPlan) -> None:
     if state.unrecorded is None:
         return  # the list of VMs brings the next reconcile
     if state.unrecorded:
-        more = f" and {len(state.unrecorded) - 1} more" if len(state.unrecorded) > 1 else ""
         partial.wait(
-            f"{state.unrecorded[0]}{more} to be deleted, or a later backup to be restored (it carries the uid of this "
+            f"{join_some(state.unrecorded, 1)} to be deleted, or a later backup to be restored (it carries the uid of this "
             "Cluster and no Machine records it, so the cluster may run already)",
             "the init server is created",
         )

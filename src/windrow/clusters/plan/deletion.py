@@ -40,6 +40,7 @@ from windrow.clusters.plan.load_balancers import plan_kept
 from windrow.clusters.plan.volumes import fencing, reclaim
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 from windrow.core.formats.duration import human_duration
+from windrow.core.text import join_some
 from windrow.harvester.unanswered import describe_expiry, plan_end
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.kubernetes.taints import FORCED_DETACH_TIMEOUT
@@ -325,7 +326,7 @@ def _plan_remains(state: ClusterState) -> PartialPlan:
         return partial
     until = state.now + REMAINS_RECHECK
     if going := [vm for vm in orphans.vms if not vm.unproven]:
-        named = f"{going[0]}" + (f" and {len(going) - 1} more" if len(going) > 1 else "")
+        named = join_some(going, 1)
         if to_delete := tuple(vm for vm in going if not vm.is_deleting):
             why = f"{named} carries the uid of the deleted Cluster, and no Machine records it"
             partial.actions.append(DeleteUnrecordedVMs(why, to_delete))

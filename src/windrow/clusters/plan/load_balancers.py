@@ -16,6 +16,7 @@ from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.orphans import OrphanLoadBalancer
 from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, PartialPlan
 from windrow.clusters.state import ClusterState
+from windrow.core.text import join_some
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
 # Harvester releases an address within moments. What takes longer may take hours.
@@ -108,8 +109,7 @@ def _recheck_interval(going: Sequence[OrphanLoadBalancer], state: ClusterState) 
 
 def _listed(some: Sequence[OrphanLoadBalancer]) -> str:
     kind = "LoadBalancer" if len(some) == 1 else "LoadBalancers"
-    more = f" and {len(some) - MAX_NAMED} more" if len(some) > MAX_NAMED else ""
-    return f"{kind} {', '.join(str(one) for one in some[:MAX_NAMED])}{more}"
+    return f"{kind} {join_some(some, MAX_NAMED)}"
 
 
 def _kept_sentence(some: Sequence[OrphanLoadBalancer], why: str) -> str:

@@ -23,6 +23,7 @@ from windrow.clusters.change.rollout import find_replicas
 from windrow.clusters.orphans import MachineClaim, OrphanVm
 from windrow.clusters.plan.endpoint import find_join_server_of_adopted
 from windrow.clusters.state import ClusterState
+from windrow.core.text import join_some
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 from windrow.machines.port import HARVESTER
 
@@ -106,9 +107,8 @@ def may_have_unrecorded_etcd_member(state: ClusterState) -> str:
 
 def describe_held(held: tuple[HeldVm, ...]) -> str:
     """What condition and event say."""
-    named = "; ".join(map(str, held[:MAX_NAMED]))
-    more = f"; and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
-    return f"{named}{more}; to be rid of one, delete it on Harvester: {render_delete(held[0].vm.ref, kubeconfig=ON_HARVESTER)}"
+    named = join_some(held, MAX_NAMED, "; ")
+    return f"{named}; to be rid of one, delete it on Harvester: {render_delete(held[0].vm.ref, kubeconfig=ON_HARVESTER)}"
 
 
 def describe_claims(claims: tuple[MachineClaim, ...]) -> str:
@@ -130,9 +130,8 @@ def describe_claims(claims: tuple[MachineClaim, ...]) -> str:
 
 
 def _list_claims(claims: Sequence[MachineClaim]) -> str:
-    named = ", ".join(f"{claim.namespace}/{claim.name}" for claim in claims[:MAX_NAMED])
-    more = f" and {len(claims) - MAX_NAMED} more" if len(claims) > MAX_NAMED else ""
+    named = join_some([f"{claim.namespace}/{claim.name}" for claim in claims], MAX_NAMED)
     return (
-        f"PersistentVolumeClaims {named}{more} carry the uid of this Cluster, no VM uses them, and no Machine records those "
+        f"PersistentVolumeClaims {named} carry the uid of this Cluster, no VM uses them, and no Machine records those "
         "that they were made for"
     )

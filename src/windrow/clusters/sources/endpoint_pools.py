@@ -33,6 +33,7 @@ from windrow.clusters.sources.network_routes import (
     list_outside,
 )
 from windrow.core.formats.cidr import Address, Range, parse_address
+from windrow.core.text import join_some
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import NETWORK_ROUTE
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER
@@ -129,11 +130,9 @@ def _find_machines(raw: Raw, cluster: Cluster, claims: Iterable[IPAddress], fiel
     inside = {parse_address(one.address) for one in near}
     shared = sorted((one for one in inside if any(one in part for part in pool.ranges)), key=int)
     if shared and not problems:
-        named = ", ".join(map(str, shared[:MAX_NAMED]))
-        more = f", and {len(shared) - MAX_NAMED} more" if len(shared) > MAX_NAMED else ""
         message = (
             f"{field}: machines have addresses in the ranges of IPPool {name}, and the load balancer could be given one of them: "
-            f"{named}{more}"
+            f"{join_some(shared, MAX_NAMED)}"
         )
         problems.append(Problem(message, hint, field))
     return problems

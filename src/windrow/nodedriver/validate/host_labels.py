@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from windrow.core.formats.bounds import abbreviate
+from windrow.core.text import join_some
 from windrow.harvester.problems import Problem
 from windrow.kubernetes.objects import mappings_at
 from windrow.nodedriver.affinity import REQUIRED
@@ -129,9 +130,7 @@ def _what_is_there(wanted: Expression, hosts: Mapping[str, Mapping[str, str]]) -
 
 
 def _join(texts: Iterable[str]) -> str:
-    every = sorted(texts)
-    more = f" and {len(every) - MAX_SHOWN} more" if len(every) > MAX_SHOWN else ""
-    return ", ".join(abbreviate(one).strip("'") for one in every[:MAX_SHOWN]) + more
+    return join_some([abbreviate(one).strip("'") for one in sorted(texts)], MAX_SHOWN)
 
 
 def _suggest(terms: Sequence[Sequence[Expression]], hosts: Mapping[str, Mapping[str, str]]) -> str:

@@ -1,7 +1,7 @@
-"""Orders to restart the service of machines, where nothing of what they run is changed: rotations give them, turns carry them out.
+"""Requests to restart the service of machines, where nothing of what they run is changed: rotations give them, turns carry them out.
 
-An order has an id, which is recorded on each machine at the end of its turn, so that none restarts twice for it. There is one
-order at a time: no rotation begins before the one before it is over.
+A request has an id, which is recorded on each machine at the end of its turn, so that none restarts twice for it. There is one
+request at a time: no rotation begins before the one before it is over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_OTHERS = {"rke2": "k3s-", "k3s": "rke2-"}
 
 
 @dataclass(frozen=True, slots=True)
-class RestartOrder:
+class RestartRequest:
     """Restart machines that are older than `since`; servers only, but for certificates, which workers have, too.
 
     With `writes_files` their configuration is written before, since what is secret of it has changed; without `restarts`
@@ -37,7 +37,7 @@ class RestartOrder:
     servers_only: bool = True
     writes_files: bool = False
     restarts: bool = True
-    then: str | None = None  # the id of the order after it: who has followed that needs this no more
+    then: str | None = None  # the id of the request after it: who has followed that needs this no more
     makes_keys: bool = False
     services: tuple[str, ...] = ()
 
@@ -51,14 +51,14 @@ class RestartOrder:
         )
 
 
-def find_order(state: ClusterState) -> RestartOrder | None:
-    """The order that is being carried out."""
+def find_request(state: ClusterState) -> RestartRequest | None:
+    """The request that is being carried out."""
     recorded = state.recorded.operations
     if (keys := recorded.rotation).phase == "PostRotateRestart":
-        return RestartOrder(keys.id, "encryption keys were rotated", keys.since)
+        return RestartRequest(keys.id, "encryption keys were rotated", keys.since)
     if (renewal := recorded.renewal).id:
         because = "its certificates get new keys" if renewal.makes_keys else "certificates are renewed"
-        return RestartOrder(
+        return RestartRequest(
             renewal.id,
             because,
             renewal.since,
@@ -67,36 +67,36 @@ def find_order(state: ClusterState) -> RestartOrder | None:
             services=renewal.services,
         )
     if recorded.token.phase == "PostRotateRestart":
-        return _find_token_order(state)
+        return _find_token_request(state)
     return None
 
 
-def _find_token_order(state: ClusterState) -> RestartOrder:
+def _find_token_request(state: ClusterState) -> RestartRequest:
     """Every server has the new token on its disk before the first one restarts: whichever starts by itself then starts with that."""
     token, because = state.recorded.operations.token, "the server token was rotated"
-    order = RestartOrder(token.id, because, token.since, writes_files=True)
-    files = replace(order, id=f"{token.id}-files", restarts=False, then=order.id)
+    request = RestartRequest(token.id, because, token.since, writes_files=True)
+    files = replace(request, id=f"{token.id}-files", restarts=False, then=request.id)
     updates = [one.record.update for one in state.active]
-    has_begun = any(update is not None and update.restart == order.id for update in updates)
-    return files if _list_open(files, state) and not has_begun else order
+    has_begun = any(update is not None and update.restart == request.id for update in updates)
+    return files if _list_open(files, state) and not has_begun else request
 
 
 def list_not_restarted(state: ClusterState) -> list[MachineState]:
-    """The machines that have yet to follow the order. Those that were made since have nothing old."""
-    order = find_order(state)
-    return [] if order is None else _list_open(order, state)
+    """The machines that have yet to follow the request. Those that were made since have nothing old."""
+    request = find_request(state)
+    return [] if request is None else _list_open(request, state)
 
 
-def _list_open(order: RestartOrder, state: ClusterState) -> list[MachineState]:
+def _list_open(request: RestartRequest, state: ClusterState) -> list[MachineState]:
     runtime = find_runtime(state)
     return [
         one
         for one in state.active
-        if (one.record.is_server or not order.servers_only)
-        and (not order.services or order.list_services(one, runtime))
+        if (one.record.is_server or not request.servers_only)
+        and (not request.services or request.list_services(one, runtime))
         and one.record.was_ready
-        and one.record.restarted not in (order.id, order.then)
-        and (order.since is None or one.record.created <= order.since)
+        and one.record.restarted not in (request.id, request.then)
+        and (request.since is None or one.record.created <= request.since)
     ]
 
 

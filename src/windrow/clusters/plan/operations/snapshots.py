@@ -41,6 +41,7 @@ from windrow.clusters.plan.operations.actions import (
     WriteSnapshotMetadata,
 )
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.text import join_some
 
 MAX_TRIES = 3  # as many as Rancher makes
 RETRY_AFTER = (timedelta(seconds=10), timedelta(seconds=60))
@@ -243,9 +244,10 @@ def _go_on(state: ClusterState, partial: PartialPlan) -> None:
 
 def describe_failed(failed: list[NodeSnapshot]) -> str:
     """Which machines made none, and why; the hint says how it is asked for again."""
-    named = "; ".join(f"Machine {node.machine}: {node.message}" for node in failed[:MAX_NAMED])
-    more = f"; and {len(failed) - MAX_NAMED} more" if len(failed) > MAX_NAMED else ""
-    return f"{named}{more}; snapshots of the other members are kept; raise etcdSnapshotCreate.generation to try again"
+    named = join_some([f"Machine {node.machine}: {node.message}" for node in failed], MAX_NAMED, "; ")
+    return (
+        f"{named}; snapshots of the other members are kept; raise etcdSnapshotCreate.generation to try again"
+    )
 
 
 def _save(node: NodeSnapshot, state: ClusterState, partial: PartialPlan) -> None:

@@ -29,6 +29,7 @@ from datetime import timedelta
 
 from windrow.clusters.plan.actions import PartialPlan, TaintNode, UntaintNode
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.text import join_some
 from windrow.kubernetes.taints import FORCED_DETACH_TIMEOUT
 from windrow.machines.port import HARVESTER
 
@@ -114,5 +115,4 @@ def describe_attached(machine: MachineState) -> str:
     attached = _to_detach(machine)
     if machine.attached is None or not attached:
         return f"VolumeAttachments of Node {machine.node_name} to be listed"
-    more = f" and {len(attached) - 1} more" if len(attached) > 1 else ""
-    return f"PersistentVolume {attached[0]}{more} to be detached from Node {machine.node_name}"
+    return f"PersistentVolume {join_some(attached, 1)} to be detached from Node {machine.node_name}"

@@ -44,6 +44,7 @@ from windrow.clusters.plan.actions import DeleteVolumes, KeepClaims, KeepVolumes
 from windrow.clusters.sources.volumes.dependents import Dependent
 from windrow.clusters.sources.volumes.guest_volumes import UNMARKED, VolumeClaim
 from windrow.clusters.state import ClusterState, once_per_state, unreachable_reason
+from windrow.core.text import join_some
 from windrow.harvester.resources import VOLUME_SNAPSHOT
 from windrow.kubernetes.kubectl import ON_HARVESTER, render_delete
 
@@ -222,14 +223,14 @@ def reason_to_keep_dependent(one: Dependent, state: ClusterState) -> str:
     """Why what was made of a volume is not deleted; "" where it is: with the volume, and an export also behind it."""
     if _is_opted_out(state):
         return f"annotation {SKIP_CLEANUP} keeps all volumes"
-    if why := _lacks_order(one):
+    if why := _lacks_request(one):
         return why
     if one.is_deleting or (one.is_export and not one.claim):
         return ""
     return "" if one.claim in _names_to_delete(state) else VOLUME_STAYS
 
 
-def _lacks_order(one: Dependent) -> str:
+def _lacks_request(one: Dependent) -> str:
     """Why it stays whatever becomes of its volume; "" where it goes with that."""
     if one.unproven:
         return one.unproven
@@ -240,7 +241,7 @@ def _lacks_order(one: Dependent) -> str:
 def _snapshots_to_delete(state: ClusterState) -> frozenset[str]:
     """The VolumeSnapshots that go with their claims, so that those need not stay for them."""
     snapshots = (one for one in _dependents(state) if one.ref.kind == VOLUME_SNAPSHOT)
-    return frozenset(one.ref.name for one in snapshots if not _lacks_order(one))
+    return frozenset(one.ref.name for one in snapshots if not _lacks_request(one))
 
 
 @once_per_state
@@ -268,7 +269,6 @@ def _listed(some: Sequence[_Kept], limit: int = MAX_NAMED) -> str:
     """Of one kind, or of several while something is deleted."""
     kinds = {one.ref.kind.kind for one in some}
     if len(kinds) > 1:
-        return f"{some[0]} and {len(some) - 1} more"
+        return join_some(some, 1)
     kind = next(iter(kinds)) + ("" if len(some) == 1 else "s")
-    more = f" and {len(some) - limit} more" if len(some) > limit else ""
-    return f"{kind} {', '.join(f'{one.ref.namespace}/{one.ref.name}' for one in some[:limit])}{more}"
+    return f"{kind} {join_some([f'{one.ref.namespace}/{one.ref.name}' for one in some], limit)}"
