@@ -429,7 +429,7 @@ def request_snapshot(life: Life, documents: list[Raw]) -> str:
 
 
 def renew_certificates(life: Life, documents: list[Raw]) -> str:
-    """Not where it waits until the cluster is resumed, and is an order of another step then."""
+    """Not where it waits until the cluster is resumed, and is a request of another step then."""
     if _spec(documents).get("paused"):
         return ""
     before = _rke(documents).get("rotateCertificates", {}).get("generation", 0)
@@ -578,8 +578,8 @@ async def _count_turns(life: Life) -> None:
 def _told(plan: ClusterPlan) -> Iterator[str]:
     for one in plan.pending.machines:
         yield f"{one.order or '-'} {one.machine}: {one.change} ({one.changed})"
-    for order in plan.orders:
-        yield f"order: {order.path}"
+    for request in plan.requests:
+        yield f"request: {request.path}"
     if plan.held:
         yield f"held: {plan.held}"
 
@@ -670,7 +670,7 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
         return faults
     life.seen["compared by excess"] += 1
     if len(plans) == 1 and _spec(life.documents).get("paused"):
-        plans = [replace(plans[0], pending=replace(plans[0].pending, machines=()), orders=())]
+        plans = [replace(plans[0], pending=replace(plans[0].pending, machines=()), requests=())]
     elif len(plans) == 1:
         faults += _find_beyond_canary(life, plans[0], before, done)
     return faults + find_excess(plans, before, done, life.struck, life.undone)
@@ -684,7 +684,7 @@ def _find_beyond_canary(
     changed = [name for name in turns if done[name].times and name not in life.struck]
     pools = {before.pools[name] for name in turns - set(changed)}
     changed = [name for name in changed if before.pools[name] in pools]
-    if len(changed) > 1 and not plan.orders and not plan.pools:
+    if len(changed) > 1 and not plan.requests and not plan.pools:
         return [f"{changed} were changed, and the canary is 1 machine"]
     return []
 

@@ -119,12 +119,12 @@ def find_done(before: Inventory, after: Inventory, consoles: WatchedConsoles) ->
 
 def predict(plan: ClusterPlan, machine: str, *, is_server: bool = False) -> Counter[Change]:
     """What the plan says of the machine: one that is replaced has no other turn, else each class of its fields is one turn, and
-    each order that concerns it another."""
+    each request that concerns it another."""
     change = plan.pending.find(machine)
-    ordered = [
-        one for one in plan.orders if one.concerns == "all" or (is_server and one.concerns == "servers")
+    requested = [
+        one for one in plan.requests if one.concerns == "all" or (is_server and one.concerns == "servers")
     ]
-    counts: Counter[Change] = Counter(one.change for one in ordered)
+    counts: Counter[Change] = Counter(one.change for one in requested)
     if change is None:
         return counts
     if change.change == "replace":

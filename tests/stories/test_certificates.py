@@ -33,7 +33,7 @@ async def expiry(it: Story) -> timedelta:
     return end - it.sim.clock.now()
 
 
-async def orders(it: Story) -> set[str]:
+async def requests(it: Story) -> set[str]:
     machines = await machines_of(it.sim, it.ref)
     return {str(nested(raw, "status", "restarted", default="")) for raw in machines}
 
@@ -54,8 +54,8 @@ def test_certificates_are_warned_of_and_renewed_by_themselves(distribution: str,
                 assert it.sim.clock.now() < end
                 await it.sim.advance(seconds=5)
             await it.sim.advance(minutes=10)
-            (order,) = await orders(it)
-            assert order.startswith("renewal-")
+            (request,) = await requests(it)
+            assert request.startswith("renewal-")
             assert not await serving_certificates(it) & before
             assert timedelta(days=364) < await expiry(it) < timedelta(days=366)
             assert "end on" in messages(await it.stage.get_cluster())["CertificatesValid"]
@@ -86,7 +86,7 @@ def test_where_renewal_is_turned_off_it_is_warned_at_60_30_and_7_days_and_nothin
             said = next(one for one in cluster["status"]["conditions"] if one["type"] == "CertificatesValid")
             assert (said["status"], said["reason"]) == ("False", "ExpireSoon")
             assert any("turns their renewal off" in one for one in cluster["status"]["warnings"])
-            assert await orders(it) == {""}
+            assert await requests(it) == {""}
 
             gone = {"metadata": {"annotations": {RENEW_CERTIFICATES: None}}}
             await it.sim.management_client.patch(it.ref, gone)
@@ -104,7 +104,7 @@ def test_a_paused_cluster_is_warned_of_and_renewed_once_it_is_resumed() -> None:
             await sleep(it, 310)
             await it.sim.advance(minutes=5)
             assert "windrow resume goes on" in messages(await it.stage.get_cluster())["CertificatesValid"]
-            assert await orders(it) == {""}
+            assert await requests(it) == {""}
             await it.sim.management_client.patch(it.ref, {"spec": {"paused": False}})
             await it.sim.advance(minutes=10)
             assert await expiry(it) > timedelta(days=364)

@@ -195,9 +195,9 @@ def test_keys_are_rotated_and_every_server_restarts_though_the_clock_is_set(phas
             await until(managed, is_in(phase))
             managed.set_wall(HOUR)
             await until(managed, is_in("Done"))
-            order = nested(await managed.stage.get_cluster(), "status", "rotateEncryptionKeysRun", "id")
+            request = nested(await managed.stage.get_cluster(), "status", "rotateEncryptionKeysRun", "id")
             servers = await machines_of(managed.sim, managed.ref, "servers")
-            assert {nested(raw, "status", "restarted") for raw in servers} == {order}
+            assert {nested(raw, "status", "restarted") for raw in servers} == {request}
 
     run_story(story)
 
@@ -210,10 +210,10 @@ def test_every_machine_restarts_for_its_certificates_though_the_clock_is_set() -
             change = {"spec": {"rkeConfig": {"rotateCertificates": {"generation": 1}}}}
             await managed.sim.management_client.patch(managed.ref, change)
             await until(managed, is_at("Apply"))
-            order = nested(await managed.stage.get_cluster(), "status", "certificateRotationRun", "id")
+            request = nested(await managed.stage.get_cluster(), "status", "certificateRotationRun", "id")
             managed.set_wall(HOUR)
             await until(managed, lambda _, raw: nested(raw, "status", "certificateRotationGeneration") == 1)
             machines = await machines_of(managed.sim, managed.ref)
-            assert {nested(raw, "status", "restarted") for raw in machines} == {order}
+            assert {nested(raw, "status", "restarted") for raw in machines} == {request}
 
     run_story(story)

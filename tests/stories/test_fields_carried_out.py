@@ -189,7 +189,7 @@ class User:
         """Of the fields that were not pending yet."""
         fields = [field for machine in plan.pending.machines for field in machine.fields]
         fields = [field for field in fields if str(field) not in self.pending]
-        found = [*fields, *plan.pending.cluster, *plan.settings, *plan.orders]
+        found = [*fields, *plan.pending.cluster, *plan.settings, *plan.requests]
         refused = ["refused"] if plan.pending.refused else []
         return frozenset([*(field.change for field in found), *refused])
 

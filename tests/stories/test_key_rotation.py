@@ -137,9 +137,9 @@ def test_certificates_get_new_keys_and_every_machine_restarts_once(distribution:
             await ask(it, rotateCertificates={"generation": 1})
             cluster = await renewed(it)
             machines = await machines_of(it.sim, it.ref)
-            orders = {nested(raw, "status", "restarted") for raw in machines}
-            assert len(orders) == 1
-            assert str(orders.pop()).startswith("certificates-1-")
+            requests = {nested(raw, "status", "restarted") for raw in machines}
+            assert len(requests) == 1
+            assert str(requests.pop()).startswith("certificates-1-")
             assert "new certificates of every service were made" in messages(cluster)["CertificatesRenewed"]
             assert not await serving_certificates(it) & before
             it.transcript.say("the same manifest again restarts nothing")

@@ -23,7 +23,7 @@ from windrow.clusters.api.manifest.machine_config import ResolveDriver, kind_of
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.operations.snapshot import ETCDSnapshot, read_snapshot
 from windrow.clusters.change.compare import FieldChange
-from windrow.clusters.change.fields import NOT_YET_HINT, POOL, is_order, on_change_of_field
+from windrow.clusters.change.fields import NOT_YET_HINT, POOL, is_request, on_change_of_field
 from windrow.clusters.change.pending import PendingChanges, pending_changes
 from windrow.clusters.change.revisions import record_value
 from windrow.clusters.change.rollout import find_replicas, why_changes_wait
@@ -62,13 +62,13 @@ class ClusterPlan:
     pending: PendingChanges
     pools: tuple[PoolPlan, ...]
     settings: tuple[FieldChange, ...] = ()
-    orders: tuple[FieldChange, ...] = ()  # what is carried out once, and for which machines have turns
+    requests: tuple[FieldChange, ...] = ()  # what is carried out once, and for which machines have turns
     held: str = ""  # why the turns wait until a person says so, and the command for it
     failed: str = ""  # the update that failed, for which all others wait, and how it is tried again
 
     @property
     def has_changes(self) -> bool:
-        return self.is_new or not self.pending.is_empty or bool(self.pools or self.settings or self.orders)
+        return self.is_new or not self.pending.is_empty or bool(self.pools or self.settings or self.requests)
 
 
 # -- a Cluster as it stands --------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def make_plan(
         len(state.active),
         pending,
         tuple(one for one in pools if one.count),
-        tuple(one for one in others if not is_order(one.path)),
-        tuple(one for one in others if is_order(one.path)),
+        tuple(one for one in others if not is_request(one.path)),
+        tuple(one for one in others if is_request(one.path)),
         why_changes_wait(state) if not is_new else "",
         _find_failed(raw),
     )
@@ -229,7 +229,7 @@ def _list_others(before: Raw, after: Raw, told: set[str]) -> Iterator[FieldChang
             continue
         field = path if pool is None else path.replace(f"[{pool}]", "[]", 1)
         row = on_change_of_field(field)
-        if row.change in ("none", "new machines only") or is_order(field):
+        if row.change in ("none", "new machines only") or is_request(field):
             old, new = (
                 None if one is None else record_value(path, one) for one in (were.get(path), are.get(path))
             )

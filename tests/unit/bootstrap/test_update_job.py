@@ -264,7 +264,7 @@ def test_a_restart_or_another_configuration_asks_for_no_space(tmp_path: Path) ->
     host = Host(tmp_path)
     host.program("df", "printf '1\\n'")
     assert host.run(the_job(host, *host.files(OLD), version=OLD)).returncode == 0
-    assert "df -k" not in render_script(the_job(host, order="1"))
+    assert "df -k" not in render_script(the_job(host, request="1"))
     assert "df -k" not in render_script(the_job(host, restarts=False))
 
 
@@ -353,7 +353,7 @@ def test_the_version_is_named_as_the_distribution_writes_it(distribution: object
 def with_keys(host: Host, fails: bool = False, **rest: object) -> UpdateJob:
     """A job by which certificates get new keys; the program notes what it is told as systemctl does."""
     host.program("rke2", f'echo "rke2 $*" >> {host.root}/log{"; exit 1" if fails else ""}')
-    return the_job(host, version=OLD, order="certificates-1-2", new_keys=True, **rest)
+    return the_job(host, version=OLD, request="certificates-1-2", new_keys=True, **rest)
 
 
 def everything_told(host: Host) -> list[str]:

@@ -97,7 +97,7 @@ def a_credential(name: str, kubeconfig: str = "") -> dict[str, Any]:
         (("cc-harvster",), "write cattle-global-data:cc-harvster"),
         (
             ("site-1", "site-2", "x-3", "y-4"),
-            "or name another; there are cattle-global-data:site-1, cattle-global-data:site-2, cattle-global-data:x-3, and 1 more",
+            "or name another; there are cattle-global-data:site-1, cattle-global-data:site-2, cattle-global-data:x-3 and 1 more",
         ),
     ],
 )

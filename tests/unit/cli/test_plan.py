@@ -131,7 +131,7 @@ def test_a_cluster_that_is_as_its_manifest_asks_has_nothing_to_do(windrow: Windr
         ),
         ("roles", [("workerRole: true", "workerRole: true\n        etcdRole: true")]),
         (
-            "orders",
+            "requests",
             [
                 (
                     "    machinePools:",

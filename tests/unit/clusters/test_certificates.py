@@ -16,7 +16,7 @@ from windrow.clusters.api.operations.rotations import CERTIFICATE_SERVICES, Reco
 from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations import certificates
 from windrow.clusters.plan.operations.actions import BeginRenewal, WarnOfCertificates
-from windrow.clusters.plan.operations.restarts import RestartOrder
+from windrow.clusters.plan.operations.restarts import RestartRequest
 from windrow.clusters.state import ClusterState, GuestState
 from windrow.clusters.status import credential_condition
 from windrow.core.clock import format_time
@@ -250,9 +250,9 @@ def test_the_services_that_have_certificates_are_those_of_the_distributions() ->
     of_servers = "admin api-server auth-proxy cloud-controller controller-manager etcd scheduler rke2-server k3s-server"
     of_all = "kubelet kube-proxy rke2-controller k3s-controller"
     assert (*of_servers.split(), *of_all.split()) == CERTIFICATE_SERVICES
-    order = RestartOrder("id", "", None, services=CERTIFICATE_SERVICES)
+    request = RestartRequest("id", "", None, services=CERTIFICATE_SERVICES)
     server, worker = a_state().machines
-    assert order.list_services(worker, "rke2") == ("kubelet", "kube-proxy", "rke2-controller")
-    assert order.list_services(worker, "k3s") == ("kubelet", "kube-proxy", "k3s-controller")
-    assert "rke2-server" in order.list_services(server, "rke2")
-    assert "k3s-server" not in order.list_services(server, "rke2")
+    assert request.list_services(worker, "rke2") == ("kubelet", "kube-proxy", "rke2-controller")
+    assert request.list_services(worker, "k3s") == ("kubelet", "kube-proxy", "k3s-controller")
+    assert "rke2-server" in request.list_services(server, "rke2")
+    assert "k3s-server" not in request.list_services(server, "rke2")

@@ -105,7 +105,7 @@ def plan_edit(before: Raw, after: Raw, config: Raw = CONFIG) -> ClusterPlan:
 def list_classes(plan: ClusterPlan) -> set[str]:
     fields = [field for machine in plan.pending.machines for field in machine.fields]
     found: set[str] = {
-        field.change for field in (*fields, *plan.pending.cluster, *plan.settings, *plan.orders)
+        field.change for field in (*fields, *plan.pending.cluster, *plan.settings, *plan.requests)
     }
     return found | ({"refused"} if plan.pending.refused else set())
 

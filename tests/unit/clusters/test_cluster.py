@@ -471,7 +471,7 @@ def test_a_pool_has_its_own_limit_of_host_names_or_that_of_all():
     assert read(a_raw_cluster(a_raw_pool(hostnameLengthLimit=10))).cluster.pools[0].hostname_limit == 10
 
 
-def test_annotations_of_a_pool_are_those_of_its_machines_but_for_orders():
+def test_annotations_of_a_pool_are_those_of_its_machines_but_for_requests():
     given = {"team": "blue", "cluster.x-k8s.io/delete-machine": "yes", "windrow.io/cluster-uid": "other"}
     reading = read(a_raw_cluster(a_raw_pool(machineDeploymentAnnotations=given)))
     (pool,) = reading.cluster.pools

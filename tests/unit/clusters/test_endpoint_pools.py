@@ -144,7 +144,7 @@ def test_a_load_balancer_gets_no_address_of_a_range_in_which_machines_have_their
     assert problem.hint == "name an IPPool of which no machine has addresses"
     assert problem.field in problem.message
     (many,) = told(site, CLUSTER, *(a_claim(f"10.9.0.1{n}") for n in range(5)))
-    assert many.endswith(": 10.9.0.10, 10.9.0.11, 10.9.0.12, and 2 more")
+    assert many.endswith(": 10.9.0.10, 10.9.0.11, 10.9.0.12 and 2 more")
     assert told(site, CLUSTER, *outside) == []
     assert told(Harvester(pool=for_machines("default/other")), CLUSTER, *inside) == []
     assert len(told(Harvester(pool=for_machines(NETWORK)), CLUSTER, *inside)) == 1

@@ -90,7 +90,7 @@ def test_of_many_vms_three_are_named_and_those_with_a_record_are_not():
     told = plan.diagnoses["w1"].waiting_for
     assert (
         "without an IPAddress: VirtualMachine team/x1 has 10.9.0.11, VirtualMachine team/x2 has 10.9.0.12, VirtualMachine team/x3 "
-        "has 10.9.0.13, and 2 more; widen"
+        "has 10.9.0.13 and 2 more; widen"
     ) in told
 
 

@@ -276,7 +276,7 @@ def test_the_member_is_told_once_no_server_runs():
     s1, s2, s3 = off()
     (action,) = actions(seen(at("Shutdown"), [missing(s1), s2, s3]))
 
-    assert action == do.OrderClusterReset("no server runs; snapshot one is next", "s2")
+    assert action == do.RequestClusterReset("no server runs; snapshot one is next", "s2")
     (action,) = actions(seen(at("Shutdown", ""), [s1, s2, s3]))
     assert action.because == "no server runs; the data of Machine s2 is next"
 
@@ -399,8 +399,8 @@ def test_a_server_that_has_yet_to_stop_is_named_with_its_state_and_looked_at_aga
 
 
 def test_a_server_of_which_nothing_was_ever_made_need_not_stop():
-    (order,) = actions(seen(at("Shutdown"), [unordered(a_machine("s1", SERVERS)), *off()[1:]]))
-    assert isinstance(order, do.OrderClusterReset)
+    (request,) = actions(seen(at("Shutdown"), [unordered(a_machine("s1", SERVERS)), *off()[1:]]))
+    assert isinstance(request, do.RequestClusterReset)
 
 
 def test_the_member_is_waited_for_until_its_api_answers_and_then_nothing_is():

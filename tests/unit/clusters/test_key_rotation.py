@@ -72,7 +72,7 @@ ROTATE = do.RotateKeys("the etcd snapshot before it is s", "s1")
 
 
 def answers(site: Site, *said: Any) -> None:
-    """Of the supervisor: (stage, active key) of its keys, an error, or None for an order that it takes."""
+    """Of the supervisor: (stage, active key) of its keys, an error, or None for a request that it takes."""
 
     def reply(stage: str, key: str) -> Any:
         body = {"enable": True, "hashmatch": True, "stage": stage, "activekey": key}

@@ -111,7 +111,7 @@ def test_a_recorded_rotation_is_read_and_what_someone_else_wrote_is_none(
 
 
 def rotating(*restarted: str, phase: Any = "PostRotateRestart", turn: str = "", **pool: Any) -> ClusterState:
-    """A server for each of the orders that one has followed, and a worker; the first has the turn of an order."""
+    """A server for each of the requests that one has followed, and a worker; the first has the turn of a request."""
     servers = replace(SERVERS, **pool)
     cluster = a_cluster(servers, WORKERS)
     token = RecordedTokenRotation(generation=2, phase=phase, leader="s0", id=RUN, since=NOON)
@@ -119,9 +119,9 @@ def rotating(*restarted: str, phase: Any = "PostRotateRestart", turn: str = "", 
         cluster.recorded, initialized=True, provisioned=True, operations=RecordedOperations(token=token)
     )
     machines = [a_machine("w1", WORKERS)]
-    for number, order in enumerate(restarted):
+    for number, request in enumerate(restarted):
         machine = a_machine(f"s{number}", servers)
-        status = {**machine.record.status, "restarted": order or None}
+        status = {**machine.record.status, "restarted": request or None}
         if turn and not number:
             update = MachineUpdate("abc", SERVICE_RESTART, "v1", "", "Apply", restart=turn)
             status["update"] = render_machine_update(update)
@@ -129,27 +129,27 @@ def rotating(*restarted: str, phase: Any = "PostRotateRestart", turn: str = "", 
     return look(replace(cluster, recorded=recorded), machines, guest=GuestState("reachable"))
 
 
-def orders_of(state: ClusterState) -> dict[str, tuple[str, str]]:
+def requests_of(state: ClusterState) -> dict[str, tuple[str, str]]:
     return {one.machine: (one.change, one.restart) for one in list_wanted(state) if one.restart}
 
 
 def test_all_servers_have_the_files_with_the_new_token_before_the_first_one_restarts() -> None:
     files = (LIVE, f"{RUN}-files")
-    assert orders_of(rotating("", "certificates-1-7", "")) == dict.fromkeys(("s0", "s1", "s2"), files)
-    assert orders_of(rotating(f"{RUN}-files", f"{RUN}-files", "")) == {"s2": files}
+    assert requests_of(rotating("", "certificates-1-7", "")) == dict.fromkeys(("s0", "s1", "s2"), files)
+    assert requests_of(rotating(f"{RUN}-files", f"{RUN}-files", "")) == {"s2": files}
     written = rotating(f"{RUN}-files", f"{RUN}-files", f"{RUN}-files")
-    assert orders_of(written) == dict.fromkeys(("s0", "s1", "s2"), (SERVICE_RESTART, RUN))
+    assert requests_of(written) == dict.fromkeys(("s0", "s1", "s2"), (SERVICE_RESTART, RUN))
 
 
 def test_a_server_that_has_restarted_needs_no_files_any_more() -> None:
-    assert orders_of(rotating(RUN, f"{RUN}-files")) == {"s1": (SERVICE_RESTART, RUN)}
-    assert orders_of(rotating(RUN, "")) == {"s1": (LIVE, f"{RUN}-files")}
+    assert requests_of(rotating(RUN, f"{RUN}-files")) == {"s1": (SERVICE_RESTART, RUN)}
+    assert requests_of(rotating(RUN, "")) == {"s1": (LIVE, f"{RUN}-files")}
 
 
 def test_restarts_that_an_earlier_release_has_begun_go_on() -> None:
-    order = restarts.find_order(rotating("", "", turn=RUN))
-    assert order is not None
-    assert (order.id, order.restarts, order.writes_files) == (RUN, True, True)
+    request = restarts.find_request(rotating("", "", turn=RUN))
+    assert request is not None
+    assert (request.id, request.restarts, request.writes_files) == (RUN, True, True)
 
 
 @pytest.mark.parametrize(

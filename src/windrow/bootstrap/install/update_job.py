@@ -34,7 +34,7 @@ _TAG = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,3}")
 SCRIPT = "apply.sh"
 MOUNT, WORKSPACE = "/windrow", "/run/windrow-update"
 PENDING = "/var/lib/windrow/restart-pending"
-FOLLOWED = "/var/lib/windrow/restart-order"
+FOLLOWED = "/var/lib/windrow/restart-request"
 # What a container needs to run the machine's own shell.
 HOST_DIRECTORIES = ("/usr", "/bin", "/lib", "/lib64")
 # Of the whole script; each wait is bounded by it.
@@ -56,7 +56,7 @@ MAX_SECRET = 900_000  # bytes; the API server takes a megabyte with its names
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
     """What one machine is changed to. `restarts` says whether its service may be restarted for it; without that only the
-    files are written. Those in `applied_directory` need no restart: the server applies them by itself. With an `order` the service is
+    files are written. Those in `applied_directory` need no restart: the server applies them by itself. With a `request` the service is
     restarted once, whatever its files are; with `new_keys` certificates are made anew meanwhile, those of `services` or all."""
 
     name: str
@@ -68,7 +68,7 @@ class UpdateJob:
     files: Sequence[File] = field(repr=False)
     applied_directory: str
     restarts: bool = True
-    order: str = ""
+    request: str = ""
     new_keys: bool = False
     services: tuple[str, ...] = ()
     data_directory: str = ""
@@ -210,11 +210,11 @@ else
 fi
 """
 
-# The order is noted before it is followed, so that a script that is run again restarts nothing twice.
+# The request is noted before it is followed, so that a script that is run again restarts nothing twice.
 _ORDER = """\
-if [ "$(cat {followed} 2>/dev/null || echo none)" != {order} ]; then
+if [ "$(cat {followed} 2>/dev/null || echo none)" != {request} ]; then
   touch {pending}
-  echo {order} > {followed}
+  echo {request} > {followed}
 fi
 """
 
@@ -222,7 +222,7 @@ fi
 _NEW_KEYS = """\
 PATH="$PATH:/usr/local/bin:/opt/{name}/bin"
 export PATH
-if [ "$(cat {followed} 2>/dev/null || echo none)" != {order} ]; then
+if [ "$(cat {followed} 2>/dev/null || echo none)" != {request} ]; then
   touch {pending}
   systemctl stop {service}
   if ! {name} certificate rotate{flags}; then
@@ -231,7 +231,7 @@ if [ "$(cat {followed} 2>/dev/null || echo none)" != {order} ]; then
     echo "no certificates were made; "{service}" runs on with its own" >&2
     exit 1
   fi
-  echo {order} > {followed}
+  echo {request} > {followed}
 fi
 """
 
@@ -301,13 +301,13 @@ def render_script(job: UpdateJob) -> str:
         "lines": LOG_LINES,
     }
     parts = ["#!/bin/sh\nset -eu\nmkdir -p /var/lib/windrow\n"]
-    if job.restarts and not job.order:
+    if job.restarts and not job.request:
         parts.append(_render_preflight(job, names))
     parts += [_put(number, file, job) for number, file in enumerate(job.files)]
-    if job.order:
-        order = {"order": quote(job.order), "followed": quote(FOLLOWED), "name": installer.layout.name}
+    if job.request:
+        request = {"request": quote(job.request), "followed": quote(FOLLOWED), "name": installer.layout.name}
         script = _NEW_KEYS if job.new_keys else _ORDER
-        parts.append(script.format(**names, **order, flags=_render_flags(job)))
+        parts.append(script.format(**names, **request, flags=_render_flags(job)))
     parts.append(_UNIT_CHANGED)
     if job.restarts:
         parts.append(_INSTALL.format(**names, timeout=INSTALL_TIMEOUT_S, attempts=INSTALL_ATTEMPTS))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from windrow.app.plan import ClusterPlan, PoolPlan
     from windrow.clusters.change.pending import MachineChange
 
-_CONCERNED = {"all": "every machine, for an order", "servers": "every server, for an order"}
+_CONCERNED = {"all": "every machine, for a request", "servers": "every server, for a request"}
 _TONES: dict[str, Tone] = {"refused": "bad", "replace": "busy", "VM restart": "busy", "none": "quiet"}
 
 
@@ -52,9 +52,9 @@ def render_plan(plan: ClusterPlan, width: int, *, is_first: bool = True) -> list
         lines += _not_yet("live", width)
     if plan.pools:
         lines += [line(), *(_render_pool(one) for one in plan.pools)]
-    for order in plan.orders:
-        of = _CONCERNED.get(order.concerns, order.concerns)
-        lines += [line(), _head(order.change, of), *_render_fields([order], width)]
+    for request in plan.requests:
+        of = _CONCERNED.get(request.concerns, request.concerns)
+        lines += [line(), _head(request.change, of), *_render_fields([request], width)]
     if plan.settings:
         lines += [line(), _head("none", "no machine that exists is touched")]
         lines += _render_fields(plan.settings, width)
@@ -79,7 +79,7 @@ def _summarize(plan: ClusterPlan) -> str:
         return f"Nothing to do: its {count_machines(plan.machines)} {'is' if plan.machines == 1 else 'are'} as asked."
     turns = len(plan.pending.turns)
     has = "has a turn" if turns < 2 else "have a turn"
-    return f"{turns or 'None'} of {count_machines(plan.machines)} {has}{' beside those for orders' * bool(plan.orders)}."
+    return f"{turns or 'None'} of {count_machines(plan.machines)} {has}{' beside those for requests' * bool(plan.requests)}."
 
 
 def _head(change: str, of: str) -> StyledLine:
@@ -153,7 +153,7 @@ def as_object(plan: ClusterPlan) -> dict[str, Any]:
         "failed": plan.failed,
         "machines": [_machine_object(one) for one in pending.machines],
         "cluster": [render_field(one) for one in pending.cluster],
-        "orders": [render_field(one) | {"concerns": one.concerns} for one in plan.orders],
+        "requests": [render_field(one) | {"concerns": one.concerns} for one in plan.requests],
         "settings": [render_field(one) for one in plan.settings],
         "created": [{"pool": one.pool, "machines": one.count} for one in plan.pools if one.count > 0],
         "deleted": [{"pool": one.pool, "machines": -one.count} for one in plan.pools if one.count < 0],

@@ -139,7 +139,7 @@ class Machine(HasRoles):
 
     @property
     def restarted(self) -> str:
-        """The order to restart its service that it has followed last."""
+        """The request to restart its service that it has followed last."""
         return str(self.status.get("restarted") or "")
 
     def find_condition(self, type: str) -> Condition | None:

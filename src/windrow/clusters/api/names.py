@@ -58,7 +58,7 @@ DELETE_FIRST = "cluster.x-k8s.io/delete-machine"
 REPLACE_NOW = "cluster.x-k8s.io/remediate-machine"
 # On a Cluster, "true": volumes of the guest stay on Harvester when it is deleted. Rancher's (reference/03 §6.2).
 SKIP_CLEANUP = "harvesterhci.io/skipHarvesterMachineProvisionCleanup"
-MACHINE_ORDERS = frozenset({DELETE_FIRST, REPLACE_NOW})  # annotations of one Machine
+MACHINE_REQUESTS = frozenset({DELETE_FIRST, REPLACE_NOW})  # annotations of one Machine
 CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
 RKE_CLUSTER_NAME = "rke.cattle.io/cluster-name"
 POOL_NAME = "rke.cattle.io/rke-machine-pool-name"

@@ -30,7 +30,7 @@ GLOBAL_CONFIG = "spec.rkeConfig.machineGlobalConfig"
 POOL = "spec.rkeConfig.machinePools[]"
 
 # Fields that ask for something to be done once: no machine has them, and machines have turns for them all the same.
-ORDERS = frozenset(
+REQUESTS = frozenset(
     {
         "spec.rkeConfig.rotateCertificates",
         "spec.rkeConfig.rotateEncryptionKeys",
@@ -97,9 +97,9 @@ def on_change_of_field(path: str) -> OnChange:
     return CLUSTER_FIELDS.find_change(path) or OnChange("none", "it has no effect")
 
 
-def is_order(path: str) -> bool:
-    """Whether the field, or one above it, is of `ORDERS`."""
-    return path in ORDERS or any(path.startswith(f"{one}.") for one in ORDERS)
+def is_request(path: str) -> bool:
+    """Whether the field, or one above it, is of `REQUESTS`."""
+    return path in REQUESTS or any(path.startswith(f"{one}.") for one in REQUESTS)
 
 
 def on_change_of_key(name: str, old: Any, new: Any, distribution: str) -> OnChange:

@@ -93,7 +93,7 @@ class InPlaceRestore:
             "replaced": list(list_other_servers(state, member)),
         }
 
-    async def order(self, action: do.OrderClusterReset, state: ClusterState) -> None:
+    async def request(self, action: do.RequestClusterReset, state: ClusterState) -> None:
         recorded = state.recorded.operations.restore
         machine = get_machine(action.machine, state)
         distribution = find_distribution(machine.record.version)

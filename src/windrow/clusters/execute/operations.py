@@ -141,8 +141,8 @@ class OperationActions:
                 await self._start_restore(state)
             case do.AdvanceRestore():
                 await self._set_restore_phase(action.phase, state)
-            case do.OrderClusterReset():
-                await self._in_place.order(action, state)
+            case do.RequestClusterReset():
+                await self._in_place.request(action, state)
             case do.EndClusterReset():
                 await self._in_place.end(action, state)
             case do.FailRestore():

@@ -121,10 +121,10 @@ class UpdateActions:
     ) -> UpdateJob:
         update, machine = self._update_of(action.machine, state), found.record
         spec = await self._build_spec(found, update.version, state)
-        distribution, order = find_distribution(update.version), restarts.find_order(state)
-        if update.restart != (order.id if order is not None and update.restart else ""):
-            raise StalePlan  # the order is over
-        order = order if update.restart else None
+        distribution, request = find_distribution(update.version), restarts.find_request(state)
+        if update.restart != (request.id if request is not None and update.restart else ""):
+            raise StalePlan  # the request is over
+        request = request if update.restart else None
         node = await connection.client.find(NODE.ref(action.node))
         if node is None:
             raise StalePlan
@@ -142,9 +142,9 @@ class UpdateActions:
             else _list_changeable(list(distribution.list_files(spec, self._context.matrix)), spec),
             applied_directory=distribution.LAYOUT.manifests_directory(spec),
             restarts=update.change == SERVICE_RESTART,
-            order=update.restart if update.restarts_by_order else "",
-            new_keys=order is not None and order.makes_keys,
-            services=order.list_services(found, distribution.LAYOUT.name) if order is not None else (),
+            request=update.restart if update.restarts_by_request else "",
+            new_keys=request is not None and request.makes_keys,
+            services=request.list_services(found, distribution.LAYOUT.name) if request is not None else (),
             data_directory=spec.data_directory,
             registry=registry,
             image=choose_image(node, registry, state.cluster.update_image),
@@ -214,10 +214,15 @@ class UpdateActions:
     def _find_certificates_end(self, name: str, state: ClusterState) -> str | None:
         """When its certificates end after its turn, as far as that is known; None where it changes nothing of it."""
         machine, update = get_machine(name, state), self._update_of(name, state)
-        end, order = certificates.find_end(machine, state), restarts.find_order(state)
+        end, request = certificates.find_end(machine, state), restarts.find_request(state)
         if end is None or update.change == LIVE:
             return None
-        is_new = order is not None and order.id == update.restart and order.makes_keys and not order.services
+        is_new = (
+            request is not None
+            and request.id == update.restart
+            and request.makes_keys
+            and not request.services
+        )
         return format_time(certificates.find_next_end(machine, end, self._context.clock.now(), is_new=is_new))
 
     async def _release_node(
@@ -373,5 +378,7 @@ def _list_changeable(files: list[File], spec: BootstrapSpec) -> list[File]:
 
 def _writes_files(update: MachineUpdate, state: ClusterState) -> bool:
     """Whether the Job of the turn writes configuration: a restart that was asked for does so where that asks for it."""
-    order = restarts.find_order(state) if update.restart else None
-    return not update.restart or (order is not None and order.id == update.restart and order.writes_files)
+    request = restarts.find_request(state) if update.restart else None
+    return not update.restart or (
+        request is not None and request.id == update.restart and request.writes_files
+    )

@@ -159,7 +159,7 @@ def _read_annotations(fields: Fields) -> dict[str, str]:
         if not is_label_key(name):
             hint = "write [prefix/]name of letters, digits and inner - _ ."
             fields.refuse(key, f"has the key {name!r}, which no object may have", hint)
-        elif name in names.MACHINE_ORDERS or domain == names.OWN_DOMAIN:
+        elif name in names.MACHINE_REQUESTS or domain == names.OWN_DOMAIN:
             fault = f"has {name}, which is not given to Machines: it is for one of them at a time"
             fields.warn(key, fault, "annotate that Machine")
         else:

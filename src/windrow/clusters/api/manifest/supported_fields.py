@@ -152,8 +152,8 @@ _STRATEGY_TEST = "unit/clusters/test_upgrade_strategy.py::test_a_strategy_is_rea
 
 _AT_START = "the service of the machine reads it when it starts"
 _BY_MANAGER = "the manager acts by it at once, and no machine has it"
-_ORDER = "it is an order, which is carried out once and told in a field of the status of its own"
-_RESTARTS = "it is an order, for which the services restart once, one turn after the other"
+_REQUEST = "it is a request, which is carried out once and told in a field of the status of its own"
+_RESTARTS = "it is a request, for which the services restart once, one turn after the other"
 _AT_CREATION = "a machine is made with it"
 _ROLES = "what a machine is to its cluster is decided when it joins"
 _OBJECTS = "it is applied through the API of the cluster"
@@ -181,9 +181,9 @@ _CLUSTER_CHANGES = {
         "none", "addresses that people and machines are told are chosen by it at once"
     ),
     "spec.rkeConfig.registries": OnChange("service restart", _AT_START),
-    "spec.rkeConfig.etcdSnapshotCreate": OnChange("none", "it is an order, carried out once"),
+    "spec.rkeConfig.etcdSnapshotCreate": OnChange("none", "it is a request, carried out once"),
     "spec.rkeConfig.etcdSnapshotRestore": OnChange(
-        "none", "it is an order, carried out once: servers are replaced, or stopped for a while"
+        "none", "it is a request, carried out once: servers are replaced, or stopped for a while"
     ),
     "spec.paused": OnChange("none", "it says whether machines are changed"),
     "spec.rkeConfig.upgradeStrategy": OnChange("none", "it says how machines are changed"),
@@ -212,7 +212,7 @@ _CLUSTER_CHANGES = {
     f"{_POOL}.unhealthyNodeTimeout": OnChange("none", _BY_MANAGER),
     f"{_POOL}.unhealthyRange": OnChange("none", _BY_MANAGER),
     f"{_POOL}.rollingUpdate": OnChange("none", _BY_MANAGER),
-    "spec.rkeConfig.provisionGeneration": OnChange("none", _ORDER),
+    "spec.rkeConfig.provisionGeneration": OnChange("none", _REQUEST),
     "spec.rkeConfig.rotateCertificates": OnChange("service restart", _RESTARTS),
     "spec.rkeConfig.rotateEncryptionKeys": OnChange("service restart", _RESTARTS, "servers"),
     "spec.rkeConfig.rotateToken": OnChange("service restart", _RESTARTS, "servers"),
@@ -305,7 +305,7 @@ CLUSTER_FIELDS = FieldTable(
         f"{_POOL}.hostnameLengthLimit": "stories/test_cluster_life.py::"
         "test_machine_vm_and_node_have_one_name_within_the_limit_of_the_pool",
         f"{_POOL}.machineDeploymentAnnotations": _READING
-        + "test_annotations_of_a_pool_are_those_of_its_machines_but_for_orders",
+        + "test_annotations_of_a_pool_are_those_of_its_machines_but_for_requests",
         f"{_POOL}.machineDeploymentLabels": _SELECTED,
         f"{_POOL}.machineOS": _READING + "test_a_fault_is_named_with_its_fact",
         f"{_POOL}.maxUnhealthy": "unit/clusters/test_remediation.py::test_the_user_may_set_the_breaker_wider",

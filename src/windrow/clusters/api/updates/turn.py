@@ -51,7 +51,7 @@ class MachineUpdate:
     cordoned: bool = False
     boot: str = ""
     refused: str = ""
-    restart: str = ""  # the id of the order that it follows, where nothing of it is changed
+    restart: str = ""  # the id of the request that it follows, where nothing of it is changed
     failure: UpdateFailure | None = None
 
     @property
@@ -60,14 +60,14 @@ class MachineUpdate:
         return self.change in (SERVICE_RESTART, LIVE, VM_RESTART)
 
     @property
-    def restarts_by_order(self) -> bool:
+    def restarts_by_request(self) -> bool:
         """Whether its service restarts though nothing of it is changed."""
         return bool(self.restart) and self.change == SERVICE_RESTART
 
 
 def update_id(change: str, version: str, config_hash: str, options: str = "") -> str:
     """The digest of what is wanted; `options` are those of a VM that is restarted for them, as one text, or the
-    order to restart a service."""
+    request to restart a service."""
     parts = (change, version, config_hash, options) if options else (change, version, config_hash)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 

@@ -1,4 +1,4 @@
-"""The steps of what a user asks for once, as values: snapshots of etcd, and restores. What `actions.py` says of actions holds for them."""
+"""The steps of what a user asks for once, as values: snapshots of etcd, and restores. What `plan.actions` says of actions holds for them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class AdvanceRestore(OperationAction, reason="AdvanceRestore"):
 
 
 @dataclass(frozen=True)
-class OrderClusterReset(
+class RequestClusterReset(
     OperationAction, reason="ResetCluster", done="Resetting etcd of {cluster} to one member", event="Warning"
 ):
     """Give a stopped server the user data by which it resets etcd at its next start, and record that it may be started."""

@@ -29,7 +29,7 @@ from windrow.clusters.plan.operations.actions import (
     AdvanceRestore,
     EndClusterReset,
     FailRestore,
-    OrderClusterReset,
+    RequestClusterReset,
 )
 from windrow.clusters.state import STOPPED_STATES, ClusterState, MachineState
 from windrow.machines.port import HARVESTER, Problem
@@ -190,7 +190,7 @@ def plan_shutdown(state: ClusterState, partial: PartialPlan) -> None:
         return
     if _stop_running(_servers_of_before(state), f"Machine {member.name} resets etcd", state, partial):
         return
-    partial.actions.append(OrderClusterReset(f"no server runs; {name_source(state)} is next", member.name))
+    partial.actions.append(RequestClusterReset(f"no server runs; {name_source(state)} is next", member.name))
 
 
 def plan_reset(state: ClusterState, partial: PartialPlan) -> None:

@@ -96,8 +96,8 @@ def retry_hint() -> str:
 
 
 def _await_restarts(state: ClusterState, partial: PartialPlan) -> None:
-    left, order = restarts.list_not_restarted(state), restarts.find_order(state)
-    if left and order is not None and not order.restarts:
+    left, request = restarts.list_not_restarted(state), restarts.find_request(state)
+    if left and request is not None and not request.restarts:
         what = f"{len(left)} servers to have the new token on their disks ({restarts.name_some(left)})"
         partial.wait(what, "the servers restart, one after the other; until then they would not start again")
         return

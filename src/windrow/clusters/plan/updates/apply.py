@@ -24,7 +24,7 @@ def apply(machine: MachineState, update: MachineUpdate, state: ClusterState, par
                 return
             why = f"it writes the files for {update.version}"
             why += " and restarts the service" if update.change == SERVICE_RESTART else ""
-            why = "it restarts the service" if update.restarts_by_order else why
+            why = "it restarts the service" if update.restarts_by_request else why
             partial.actions.append(ApplyUpdate(why, machine.name, update.job, machine.node_name))
         return
     finish(machine, update, partial)

@@ -44,7 +44,7 @@ def why_not_applied(machine: MachineState, update: MachineUpdate, state: Cluster
 
 def is_applied_already(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
     """Whether the Node showed before anything was done in this turn what was asked for: its record is older than what was done.
-    An order to restart cannot be told so."""
+    A request to restart cannot be told so."""
     node, is_told = machine.node, update.change in (SERVICE_RESTART, LIVE) and not update.restart
     if not (is_told and update.config_hash and node) or node.applied_revision != update.config_hash:
         return False
@@ -60,7 +60,7 @@ def _describe_job(machine: MachineState, update: MachineUpdate) -> str:
     if job.state == "waiting":
         why = f" ({first_clause(job.message)})" if job.message else ""
         return f"the pod of Job kube-system/{update.job} to run{why}"
-    if update.restarts_by_order:
+    if update.restarts_by_request:
         return f"Job kube-system/{update.job} to restart the service"
     ends = " and restart the service" if update.change == SERVICE_RESTART else ""
     return f"Job kube-system/{update.job} to write the files{ends}"
@@ -70,7 +70,7 @@ def describe_end(machine: MachineState, update: MachineUpdate) -> str:
     """What is true once the turn is over."""
     if update.version != machine.record.version:
         return f"it runs {update.version}"
-    if update.restarts_by_order:
+    if update.restarts_by_request:
         return "its service was restarted"
     return "its configuration is applied"
 

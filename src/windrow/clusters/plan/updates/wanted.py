@@ -32,7 +32,7 @@ class WantedUpdate:
     config_hash: str
     because: str
     options: str = field(default="", repr=False)  # what its VM is to have, as one text
-    restart: str = ""  # the order that it follows, where nothing else is asked for
+    restart: str = ""  # the request that it follows, where nothing else is asked for
 
     @property
     def id(self) -> str:
@@ -66,9 +66,9 @@ def list_wanted(state: ClusterState) -> tuple[WantedUpdate, ...]:
 
 
 def _put_files_first(found: list[WantedUpdate], state: ClusterState) -> list[WantedUpdate]:
-    """An order to write files alone is followed before anything else is done to a machine: without them it may not start again."""
-    order = restarts.find_order(state)
-    if order is None or order.restarts:
+    """A request to write files alone is followed before anything else is done to a machine: without them it may not start again."""
+    request = restarts.find_request(state)
+    if request is None or request.restarts:
         return found
     first = list(_list_restarts(set(), state))
     named = {one.machine for one in first}
@@ -76,18 +76,18 @@ def _put_files_first(found: list[WantedUpdate], state: ClusterState) -> list[Wan
 
 
 def _list_restarts(named: set[str], state: ClusterState) -> Iterator[WantedUpdate]:
-    """Machines that have yet to follow an order, and which have no other turn before that."""
-    order = restarts.find_order(state)
+    """Machines that have yet to follow a request, and which have no other turn before that."""
+    request = restarts.find_request(state)
     for machine in restarts.list_not_restarted(state):
         record = machine.record
-        if machine.name not in named and order is not None:
+        if machine.name not in named and request is not None:
             yield WantedUpdate(
                 machine.name,
-                SERVICE_RESTART if order.restarts else LIVE,
+                SERVICE_RESTART if request.restarts else LIVE,
                 record.version,
                 record.config_hash,
-                order.because,
-                restart=order.id,
+                request.because,
+                restart=request.id,
             )
 
 

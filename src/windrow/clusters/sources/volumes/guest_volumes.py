@@ -2,7 +2,7 @@
 
 Only the guest says what is to become of them, in its PersistentVolumes, and its API ends with its servers. So both lists are
 recorded before the first machine is deleted. A claim that is on neither is kept, since a volume that may hold data is
-deleted by an order that names it, or not at all.
+deleted by a request that names it, or not at all.
 
 What the guest says is no proof that a claim is its own: a client that may write its PersistentVolumes, or copies them there
 from another cluster, can name any claim of the namespace. The proof is on Harvester: our CSI driver marks the claims that it makes
