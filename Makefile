@@ -21,7 +21,7 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long mutants admission chaos check format lock docs setup bench chart stubs driver driver-pins clean
+.PHONY: help wheel demo test test-long mutants admission chaos check format lock docs setup bench chart stubs driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -50,7 +50,7 @@ check: $(DEV)  ## format, lint, types, import contracts, lock files, reference
 
 # All of them run, so that one look shows all that is wrong.
 CHECKS := check-format check-lint check-types check-contracts check-locks check-stubs check-docs check-chart
-CODE   := src tests scripts benchmarks
+CODE   := src tests scripts benchmarks setup.py
 .PHONY: $(CHECKS)
 
 check-format:
@@ -82,6 +82,10 @@ chart: $(DEV)  ## pack the Helm charts, also into their K3s manifests (ARGS="--c
 
 stubs: $(DEV)  ## write the messages of the Container Storage Interface from csi.proto
 	@$(BIN)/python scripts/stubs.py
+
+wheel: $(RUN)  ## build the wheel and the sdist in dist/, with the version of the git tag
+	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
+	@ls -t dist/windrow-* | head -2
 
 driver: $(RUN)  ## build the node driver as one file for Rancher, in dist/ (ARGS="--strict" for a release)
 	@$(BIN)/python scripts/driver/build.py $(ARGS)

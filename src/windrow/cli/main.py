@@ -60,7 +60,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("snapshot", "snapshot", "create, list, restore and delete snapshots of etcd"),
         Command("driver", "driver", "list, add, enable, disable and remove node drivers"),
         Command("addon", "addon", "print a Harvester credential for a cluster made by hand"),
-        Command("version", "version", "print the version"),
+        Command("docs", "docs", "list the documentation, or print a page of it"),
+        Command("version", "version", "print the version, its commit and Python's version"),
         Command("completion", "completion", "print a completion script for bash, zsh or fish"),
     ),
 }
@@ -68,9 +69,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
 COMMANDS = {one.name: one for group in GROUPS.values() for one in group}
 
 FIRST_STEPS = """First steps:
-  windrow demo                    a whole cluster on this computer
-  windrow COMMAND --help          options and examples of a command
-  docs/tutorial/first-cluster.md  the demo's steps by hand"""
+  windrow demo                a whole cluster on this computer
+  windrow docs first-cluster  the demo's steps by hand
+  windrow COMMAND --help      options and examples of a command"""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

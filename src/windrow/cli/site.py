@@ -24,7 +24,7 @@ def read_site(args: argparse.Namespace, context: CliContext) -> Site:
     try:
         return read_site(args.harvester_version, _read_yaml(args.inventory, context))
     except BadInventory as refused:
-        hint = "Correct the file; its fields are in docs/how-to/describe-a-harvester.md."
+        hint = "Correct the file; its fields: windrow docs describe-a-harvester"
         raise combine(
             [
                 CliError(f"{args.inventory}: {problem}", hint, exit_codes.REFUSED)

@@ -6,7 +6,7 @@ VM is deleted and replaced, a VM stopped and started, an etcd member deleted and
 a pool is scaled; every machine goes to the next minor version of Kubernetes, in place; etcd is saved to a bucket, and
 restored from there after the service was deleted. In the end the cluster is deleted, and Harvester's objects are
 compared with those from before.
-Exit code 0 means that every check passed; docs/reference/demo.md lists them.
+Exit code 0 means that every check passed; `windrow docs demo` lists them.
 
 Examples:
   windrow demo
