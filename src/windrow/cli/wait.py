@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from windrow.app.describe.views import ClusterView, read_views
 from windrow.cli import exit_codes
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, refused_error
 from windrow.cli.manifests import print_notes
-from windrow.cli.output.views import ClusterView, read_views
 from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.core.clock import sleep

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.app.describe.views import MachineView, Wait
 from windrow.cli.output.lines import elide_middle, wrap
 from windrow.cli.output.progress import render_check, render_entry
 from windrow.cli.output.tables import render_machines, render_table
-from windrow.cli.output.views import MachineView, Wait
 from windrow.demo.report import CheckRecord
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from windrow.app.describe.sentences import format_version, format_wait
+from windrow.app.describe.views import ClusterView, Wait, read_cluster, read_views
 from windrow.cli.output.lines import to_text
-from windrow.cli.output.tree import format_version, format_wait, render_tree
-from windrow.cli.output.views import ClusterView, Wait, read_cluster, read_views
+from windrow.cli.output.tree import render_tree
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import argparse
 
+from windrow.app.describe.views import read_machine
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
-from windrow.cli.output.views import read_machine
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.kubernetes.objects import Raw, uid_of
 from windrow.kubernetes.resources import ref_of

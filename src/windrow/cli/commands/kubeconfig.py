@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 
+from windrow.app.describe.sentences import format_wait
+from windrow.app.describe.views import read_cluster
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
-from windrow.cli.output.tree import format_wait
-from windrow.cli.output.views import read_cluster
 from windrow.cli.paths import write_secret_answer
 from windrow.clusters.api.names import KUBECONFIG_KEY, kubeconfig_name
 from windrow.core.text import decode_base64

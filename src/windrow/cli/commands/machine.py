@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 
+from windrow.app.describe.views import read_machine
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.tables import render_machines
-from windrow.cli.output.views import read_machine
 from windrow.clusters.api.kinds import MACHINE
 from windrow.kubernetes.objects import Raw, name_of, nested
 
@@ -66,7 +66,7 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
 
 
 async def _console(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
-    from windrow.cli.console import NoConsole, read_console
+    from windrow.app.console import NoConsole, read_console
 
     namespace, _, name = args.name.rpartition("/")
     raw = await _get_machine(manager, name, namespace or args.namespace or "")

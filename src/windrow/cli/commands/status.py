@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Awaitable, Callable
 
+from windrow.app.describe.views import ClusterView, read_views
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
@@ -21,7 +22,6 @@ from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.lines import StyledLine, line
 from windrow.cli.output.terminal import live_display, print_lines
 from windrow.cli.output.tree import render_tree
-from windrow.cli.output.views import ClusterView, read_views
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from windrow.app.describe.views import read_views
 from windrow.cli.context import CliContext
 from windrow.cli.output.lines import Span, StyledLine, Tone, line, wrap, wrap_line
 from windrow.cli.output.terminal import LiveDisplay, live_display, print_lines
 from windrow.cli.output.tree import render_tree
-from windrow.cli.output.views import read_views
 
 if TYPE_CHECKING:
     from windrow.demo.options import Raw

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from windrow.app.describe.sentences import reasons_of, without_known_reason
+from windrow.app.describe.views import MachineView
 from windrow.cli.output.lines import truncate, wrap
-from windrow.cli.output.tree import reasons_of, without_known_reason
-from windrow.cli.output.views import MachineView
 from windrow.core.formats.duration import human_duration
 from windrow.core.text import printable
 
