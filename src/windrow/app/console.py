@@ -6,12 +6,14 @@ The emulator serves consoles itself. A real Harvester has the text only where Ku
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import read_credential
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
+from windrow.client.transport import Transport
 from windrow.clusters.api.machine import read_machine
 from windrow.core.errors import UserError
 from windrow.harvester.shutdown import LAUNCHERS, select_launchers
@@ -29,32 +31,50 @@ class NoConsole(UserError):
     """Harvester has no console text of this VM."""
 
 
+@asynccontextmanager
+async def open_harvester(
+    api: Client, raw: Raw, env: Mapping[str, str]
+) -> AsyncIterator[tuple[Transport, str]]:
+    """A connection to the Harvester of Machine `raw` with the machine's own credential, and the address of its server.
+    Raises NoConsole, and KubeError of the management API."""
+    reference = read_machine(raw).credential
+    try:
+        config = parse_kubeconfig(await read_credential(api, reference))
+    except BadKubeconfig as bad:
+        raise NoConsole(f"Secret {reference}: {bad.message}", bad.hint) from bad
+    async with HttpTransport(config, SystemClock(), env=env, user_agent="windrow-cli") as transport:
+        yield transport, config.server
+
+
 async def read_console(api: Client, raw: Raw, tail: int, env: Mapping[str, str]) -> list[str]:
     """The last lines of the console of the VM of Machine `raw`. Raises NoConsole, and KubeError of the management API."""
+    async with open_harvester(api, raw, env) as (transport, server):
+        return await read_console_lines(transport, raw, tail, server)
+
+
+async def read_console_lines(harvester: Transport, raw: Raw, tail: int, server: str) -> list[str]:
+    """`read_console` by a connection to the Harvester at `server`. Raises NoConsole."""
     machine = read_machine(raw)
-    try:
-        config = parse_kubeconfig(await read_credential(api, machine.credential))
-    except BadKubeconfig as bad:
-        raise NoConsole(f"Secret {machine.credential}: {bad.message}", bad.hint) from bad
     namespace, name = machine.vm_namespace, machine.name
-    async with HttpTransport(config, SystemClock(), env=env, user_agent="windrow-cli") as transport:
-        found = f"VirtualMachine {namespace}/{name} has no virt-launcher pod"
-        try:
-            path = f"/windrow/console/{namespace}/{name}"
-            reply = await transport.send(Request("GET", path, accept="text/plain"))
+    found = f"VirtualMachine {namespace}/{name} has no virt-launcher pod"
+    try:
+        path = f"/windrow/console/{namespace}/{name}"
+        reply = await harvester.send(Request("GET", path, accept="text/plain"))
+        if reply.status == 200:
+            return _last_lines(reply, tail)
+        for pod in select_launchers(name, await Client(harvester).list(POD, namespace, LAUNCHERS)):
+            path = f"/api/v1/namespaces/{namespace}/pods/{name_of(pod)}/log"
+            query = (("container", CONTAINER), ("tailLines", str(tail)))
+            reply = await harvester.send(Request("GET", path, query=query, accept="text/plain"))
             if reply.status == 200:
                 return _last_lines(reply, tail)
-            for pod in select_launchers(name, await Client(transport).list(POD, namespace, LAUNCHERS)):
-                path = f"/api/v1/namespaces/{namespace}/pods/{name_of(pod)}/log"
-                query = (("container", CONTAINER), ("tailLines", str(tail)))
-                reply = await transport.send(Request("GET", path, query=query, accept="text/plain"))
-                if reply.status == 200:
-                    return _last_lines(reply, tail)
-                found = f"Pod {namespace}/{name_of(pod)} gives no log of container {CONTAINER} (HTTP {reply.status})"
-        except KubeError as error:
-            found = str(error)
+            found = (
+                f"Pod {namespace}/{name_of(pod)} gives no log of container {CONTAINER} (HTTP {reply.status})"
+            )
+    except KubeError as error:
+        found = str(error)
     raise NoConsole(
-        f"Harvester {config.server} has no console text of VirtualMachine {namespace}/{name}: {found}.",
+        f"Harvester {server} has no console text of VirtualMachine {namespace}/{name}: {found}.",
         f"Open the console itself: virtctl console -n {namespace} {name}, or Harvester's UI, Virtual Machines.",
     )
 

@@ -198,5 +198,57 @@ async def get_cluster(manager: Connection, name: str, namespace: str = "") -> Ra
     )
 
 
+async def get_machine(manager: Connection, name: str, namespace: str = "") -> Raw:
+    """The one Machine called `name` or `namespace/name`. Raises CliError where there is none, or several."""
+    if "/" in name:
+        namespace, name = name.split("/", 1)
+    found = await _find_machines(manager, name, namespace)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(full_name(raw) for raw in found)
+        raise CliError(
+            f"Several Machines are named {name!r}: {places}.", "Name one as NAMESPACE/NAME.", exit_codes.USAGE
+        )
+    where = f"namespace {namespace}" if namespace else "any namespace"
+    raise CliError(
+        f"Machine {name!r} not found in {where} of {manager.config.server}.",
+        "List the machines: windrow machine list",
+        exit_codes.NOT_FOUND,
+    )
+
+
+async def _find_machines(manager: Connection, name: str, namespace: str) -> list[Raw]:
+    """Machines of that name; of all namespaces, or of the connection's where listing all is forbidden."""
+    try:
+        found = await manager.client.list(MACHINE, namespace)
+    except Forbidden:
+        if namespace:
+            raise
+        found = await manager.client.list(MACHINE, manager.namespace)
+    return [raw for raw in found if raw["metadata"]["name"] == name]
+
+
+async def get_cluster_or_machine(
+    manager: Connection, name: str, namespace: str = ""
+) -> tuple[Raw | None, Raw | None]:
+    """The Cluster of that name, else the Machine; one of the two is None. Raises CliError where there is neither."""
+    try:
+        return await get_cluster(manager, name, namespace), None
+    except CliError as error:
+        if error.code != exit_codes.NOT_FOUND:
+            raise
+    try:
+        return None, await get_machine(manager, name, namespace)
+    except CliError as error:
+        if error.code != exit_codes.NOT_FOUND:
+            raise
+    raise CliError(
+        f"No Cluster and no Machine is named {name!r} in {namespace or 'any namespace'} of {manager.config.server}.",
+        "List both: windrow status",
+        exit_codes.NOT_FOUND,
+    )
+
+
 def full_name(raw: Raw) -> str:
     return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"

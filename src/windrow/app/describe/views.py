@@ -87,7 +87,8 @@ class ClusterView:
         return tuple(machine for pool in self.pools for machine in pool.machines)
 
 
-def _parse_time(text: Any) -> datetime | None:
+def parse_or_none(text: Any) -> datetime | None:
+    """The instant that `text` writes, None for what is none."""
     try:
         return parse_time(str(text)) if text else None
     except ValueError:
@@ -98,7 +99,7 @@ def _wait(raw: Raw) -> Wait | None:
     waiting = nested(raw, "status", "waiting")
     if not isinstance(waiting, Mapping) or not waiting.get("for"):
         return None
-    return Wait(str(waiting["for"]), _parse_time(waiting.get("since")), str(waiting.get("next") or ""))
+    return Wait(str(waiting["for"]), parse_or_none(waiting.get("since")), str(waiting.get("next") or ""))
 
 
 def _condition(raw: Raw, name: str) -> Condition | None:
@@ -163,7 +164,7 @@ def read_machine(raw: Raw) -> MachineView:
         deleting=is_deleting(raw),
         address=str(nested(raw, "status", "addresses", 0, default="")),
         version=str(nested(raw, "status", "version", default="")),
-        created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
+        created=parse_or_none(nested(raw, "metadata", "creationTimestamp")),
         problem=_problem(raw, wait),
         wait=wait,
         has_failed_update=_has_failed_update(raw),
@@ -219,7 +220,7 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         deleting=is_deleting(raw),
         phase=phase,
         is_observed=_is_observed(raw),
-        created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
+        created=parse_or_none(nested(raw, "metadata", "creationTimestamp")),
         problem=problem,
         refused_change=_refused_change(raw, problem),
         remediation_blocked=_remediation_blocked(raw),

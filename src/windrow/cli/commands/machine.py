@@ -17,8 +17,7 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.tables import render_machines
-from windrow.clusters.api.kinds import MACHINE
-from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.objects import nested
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +68,7 @@ async def _console(args: argparse.Namespace, context: CliContext, manager: Conne
     from windrow.app.console import NoConsole, read_console
 
     namespace, _, name = args.name.rpartition("/")
-    raw = await _get_machine(manager, name, namespace or args.namespace or "")
+    raw = await connect.get_machine(manager, name, namespace or args.namespace or "")
     if nested(raw, "spec", "driver", default="harvester") != "harvester":
         driver = raw["spec"]["driver"]
         raise CliError(
@@ -84,20 +83,3 @@ async def _console(args: argparse.Namespace, context: CliContext, manager: Conne
     for one in lines:
         context.print(one)
     return exit_codes.OK
-
-
-async def _get_machine(manager: Connection, name: str, namespace: str) -> Raw:
-    found = [raw for raw in await manager.client.list(MACHINE, namespace) if name_of(raw) == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        places = ", ".join(connect.full_name(raw) for raw in found)
-        raise CliError(
-            f"Several Machines are named {name!r}: {places}.", "Name one as NAMESPACE/NAME.", exit_codes.USAGE
-        )
-    where = f"namespace {namespace}" if namespace else "any namespace"
-    raise CliError(
-        f"Machine {name!r} not found in {where} of {manager.config.server}.",
-        "List the machines: windrow machine list",
-        exit_codes.NOT_FOUND,
-    )
