@@ -13,7 +13,7 @@ from tests.support.simulation import VIP, Simulation, simulation
 from windrow.app.describe.causes import Link, explain_cluster, explain_machine, find_waiting_machine
 from windrow.app.embedded import read_credential
 from windrow.app.emulate import serve_consoles
-from windrow.app.harvester_objects import read_harvester_objects
+from windrow.app.harvester.objects import read_harvester_objects
 from windrow.emulator import kinds
 from windrow.emulator.preload import VmNetwork
 from windrow.harvester.resources import VM

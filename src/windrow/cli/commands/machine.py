@@ -65,7 +65,7 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
 
 
 async def _console(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
-    from windrow.app.console import NoConsole, read_console
+    from windrow.app.harvester.console import NoConsole, read_console
 
     namespace, _, name = args.name.rpartition("/")
     raw = await connect.get_machine(manager, name, namespace or args.namespace or "")

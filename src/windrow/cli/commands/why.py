@@ -66,8 +66,8 @@ async def _read_harvester(
     manager: Connection, machine: Raw | None, context: CliContext
 ) -> tuple[HarvesterObjects | None, str]:
     """What Harvester says of the machine's VM, and why that is not known; None and "" where it is not asked."""
-    from windrow.app.console import NoConsole, open_harvester
-    from windrow.app.harvester_objects import read_harvester_objects
+    from windrow.app.harvester.console import NoConsole, open_harvester
+    from windrow.app.harvester.objects import read_harvester_objects
     from windrow.core.errors import UserError
     from windrow.kubernetes.errors import KubeError
     from windrow.kubernetes.objects import nested

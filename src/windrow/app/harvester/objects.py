@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.app.console import NoConsole, read_console_lines
 from windrow.app.describe.causes import HarvesterObjects
+from windrow.app.harvester.console import NoConsole, read_console_lines
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.clusters.api.machine import read_machine
