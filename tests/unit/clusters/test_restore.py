@@ -53,6 +53,7 @@ from windrow.clusters.plan.operations import restore
 from windrow.clusters.plan.operations.conditions import operation_conditions
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ClusterState, GuestState, MachineState, Node
+from windrow.machines.port import Problem
 
 SERVERS, WORKERS = a_pool("servers", 3, SERVER), a_pool("workers", 2)
 RAW = {
@@ -60,6 +61,7 @@ RAW = {
     "spec": {"kubernetesVersion": "v1.35.1+rke2r1"},
 }
 REQUEST = RestoreRequest("prod-s3-one", 1)
+UNDER_WAY = [one for one in get_args(RestorePhase) if one not in ("", "Finished", "Failed")]
 THEN = {"kubernetesVersion": "v1.35.1+rke2r1", "rkeConfig": {"a": 1}}
 
 
@@ -120,6 +122,46 @@ def test_a_higher_generation_takes_the_place_of_a_restore_that_does_not_end(phas
 
     assert restore.is_exclusive(state)
     assert [type(one) for one in actions(state)] == [do.BeginRestore]
+
+
+@pytest.mark.parametrize("phase", UNDER_WAY)
+@pytest.mark.parametrize("member", ["", "uid-s1"])
+@pytest.mark.parametrize("initialized", [True, False])
+def test_a_version_that_a_restore_has_written_keeps_no_later_restore_from_its_turn(
+    phase: RestorePhase, member: str, initialized: bool
+):
+    """A restore goes back to an older release, which is what a spec may not ask for otherwise."""
+    lower = Problem("lower than the cluster runs", "the way back is a restore", "spec.kubernetesVersion")
+    begun = at(phase, member=member)
+
+    going_on = plan_cluster(a_state(begun, initialized=initialized, problems=(lower,)))
+    assert going_on.refused == ()
+    assert going_on.actions or going_on.waits
+
+    newer = RestoreRequest("prod-s3-two", 2, "kubernetesVersion")
+    plan = plan_cluster(a_state(begun, newer, initialized=initialized, problems=(lower,)))
+    assert [type(one) for one in plan.actions] == [do.BeginRestore]
+
+
+def test_a_version_that_is_too_low_still_holds_a_cluster_that_was_never_started():
+    lower = Problem("no such release", "name another", "spec.kubernetesVersion")
+
+    assert plan_cluster(a_state(initialized=False, problems=(lower,))).refused == (lower,)
+
+
+def test_a_restore_that_failed_without_servers_is_followed_by_another_and_by_no_empty_cluster():
+    elected = unordered(a_machine("s1", SERVERS))
+    elected = replace(elected, record=replace(elected.record, is_init_server=True))
+    machines: list[MachineState]
+    for machines in ([], [elected]):
+        state = a_state(at("Failed"), initialized=False, machines=machines, guest=silent(), unrecorded=())
+        plan = plan_cluster(state)
+        assert plan.actions == ()
+        assert any("would begin an empty cluster" in wait.what for wait in plan.waits)
+        again = replace(
+            state, cluster=replace(state.cluster, operations=Operations(restore=RestoreRequest("two", 2)))
+        )
+        assert [type(one) for one in plan_cluster(again).actions] == [do.BeginRestore]
 
 
 def reading(asked: dict[str, Any], done: int = 0) -> tuple[RestoreRequest | None, list[str]]:

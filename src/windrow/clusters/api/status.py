@@ -77,6 +77,16 @@ class RecordedStatus:
     operations: RecordedOperations = field(default_factory=RecordedOperations)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the cluster has started once. While it is restored from S3 it counts as not initialized: its servers are gone."""
+        return self.initialized or bool(self.version and self.operations.restore.phase)
+
+    @property
+    def has_lost_servers(self) -> bool:
+        """Whether a restore has failed after the servers of before were deleted: a first server would begin an empty cluster."""
+        return self.has_started and not self.initialized and self.operations.restore.phase == "Failed"
+
 
 def read_recorded_status(status: Mapping[str, Any], deletion: str = "") -> RecordedStatus:
     """What is recorded in a Cluster's status; `deletion` is that of the Cluster (`describe_deletion`). A status pasted from Rancher reads as that of a new cluster."""

@@ -75,6 +75,14 @@ def plan(state: ClusterState) -> PartialPlan:
     if outdated := _find_outdated_init_server(state):
         return _replace_init_server(outdated, state)
     partial = PartialPlan()
+    if state.recorded.has_lost_servers:
+        partial.wait(
+            "spec.rkeConfig.etcdSnapshotRestore.generation to be raised (the restore of before has failed after the servers were "
+            "deleted, and without one a new first server would begin an empty cluster)",
+            "a new first server restores that snapshot",
+        )
+        _publish_api(state, partial)
+        return partial
     _elect_init_server(state, partial)
     _provision(state, partial)
     _publish_api(state, partial)

@@ -113,11 +113,11 @@ def _wait_for_lease(lease: ManagerLease) -> Wait:
 
 
 def find_refusals(state: ClusterState) -> tuple[Problem, ...]:
-    """The errors that stop everything. Once the cluster has started, it runs on with those of version, configs and labels, and of what it keeps as recorded."""
+    """The errors that stop everything. Once the cluster has started, also while it is restored, it runs on with those of version, configs and labels, and of what it keeps as recorded."""
     problems = (*state.problems, *(state.preflight or ()))
     errors = (problem for problem in problems if problem.severity == "error")
     return tuple(
-        error for error in errors if not (state.recorded.initialized and _is_tolerable(error, state))
+        error for error in errors if not (state.recorded.has_started and _is_tolerable(error, state))
     )
 
 

@@ -192,7 +192,7 @@ def _check_pod_network_size(
             f"/{prefix}, and the machine pools ask for {_count_text(machines)}",
             hint,
             # What runs is not stopped: its lost machines are replaced all the same.
-            "error" if is_error and not cluster.recorded.initialized else "warning",
+            "error" if is_error and not cluster.recorded.has_started else "warning",
         )
 
 
@@ -382,7 +382,7 @@ def _addresses(cluster: Cluster, value: Any, key: str, problems: ProblemCollecto
             f"{key} is {abbreviate(','.join(map(str, written)))}, with white space, and a server does not start with it",
             "remove the white space" if is_too_long(plain := ",".join(texts)) else f"write {plain}",
             # What runs is not stopped.
-            "warning" if cluster.recorded.initialized else "error",
+            "warning" if cluster.recorded.has_started else "error",
         )
     if len(texts) > MAX_NETWORKS:
         field = f"spec.rkeConfig.machineGlobalConfig.{key}"

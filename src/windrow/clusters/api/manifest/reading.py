@@ -142,7 +142,7 @@ def _read_cluster(
         directory = keep_data_directory(directory, kept, problems)
     else:
         # A running cluster of an earlier release is not stopped for it.
-        servers_agree = check_servers(asked, problems, "warning" if recorded.initialized else "error")
+        servers_agree = check_servers(asked, problems, "warning" if recorded.has_started else "error")
         changes = find_changes(asked, kept, directory) if kept else ()
     merged = merge_cluster_wide(global_config, selectors)
     stack = read_stack(rke.child("networking"))

@@ -85,8 +85,7 @@ def holds_remediation(state: ClusterState) -> bool:
 def _must_begin(state: ClusterState) -> bool:
     """A higher generation than the one carried out; also while that is under way, since it may never end."""
     request, recorded = state.cluster.operations.restore, state.recorded.operations.restore
-    has_started = state.recorded.initialized or is_under_way(state)
-    return request is not None and request.generation > recorded.generation and has_started
+    return request is not None and request.generation > recorded.generation and state.recorded.has_started
 
 
 def plan(state: ClusterState) -> PartialPlan:
