@@ -18,6 +18,7 @@ from tests.support.clock import run_driven
 from tests.support.simulation import simulation
 
 from windrow.clusters.api.kinds import MACHINE
+from windrow.clusters.api.operations.snapshot import decode_spec
 from windrow.core.text import encode_base64
 from windrow.emulator.storage.object_store import ObjectStore
 from windrow.kubernetes.objects import Raw, name_of, nested, new_object, secret_texts, uid_of
@@ -64,7 +65,11 @@ async def with_bucket(
 
 
 async def in_s3(it: Story) -> str:
-    found = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+    return await stored(it, "s3")
+
+
+async def stored(it: Story, place: str) -> str:
+    found = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == place]
     return name_of(min(found, key=name_of))
 
 
@@ -277,6 +282,49 @@ def test_a_downgrade_is_refused_with_the_snapshot_whose_restore_goes_back() -> N
             maps = {name_of(raw) for raw in await guest.list(CONFIG_MAP, "default")}
             assert maps >= {"kept", "later"}
             assert "since" not in maps
+
+    run_driven(story())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("place", "reached"),
+    [
+        ("s3", "Shutdown"),
+        ("s3", "Restore"),
+        ("s3", "InitialRestartCluster"),
+        ("local", "Shutdown"),
+        ("local", "Restore"),
+    ],
+)
+def test_a_restore_to_an_older_release_takes_the_place_of_one_that_is_under_way(
+    place: str, reached: str
+) -> None:
+    """The first one keeps the release, so that the second goes back while its servers are gone."""
+
+    async def story() -> None:
+        old, new = "v1.34.7+rke2r1", "v1.35.4+rke2r1"
+        async with with_bucket(a_pool("servers", 1, SERVERS), kubernetesVersion=old) as (it, _):
+            name, first = await in_s3(it), await stored(it, place)
+            await it.sim.management_client.patch(it.ref, {"spec": {"kubernetesVersion": new}})
+            await runs(it, new)
+            await ask(it, etcdSnapshotRestore={"name": first, "generation": 1, "restoreRKEConfig": "none"})
+            await phase(it, "Restore", reached)
+
+            request = {"name": name, "generation": 2, "restoreRKEConfig": "kubernetesVersion"}
+            await ask(it, etcdSnapshotRestore=request)
+            await phase(it, "Restore", "Finished", 2)
+            await it.stage.wait_for_settled()
+            cluster = await it.stage.get_cluster()
+            assert (cluster["spec"]["kubernetesVersion"], cluster["status"]["version"]) == (old, old)
+            guest = await it.stage.guest_client()
+            (node,) = await guest.list(NODE)
+            assert nested(node, "status", "nodeInfo", "kubeletVersion") == old
+
+            for snapshot in await snapshots_of(it):
+                if nested(snapshot, "status", "storage") == "s3":
+                    spec = decode_spec(nested(snapshot, "snapshotFile", "metadata", default=""))
+                    assert spec["kubernetesVersion"], "it was made before, and its spec was recorded"
 
     run_driven(story())
 

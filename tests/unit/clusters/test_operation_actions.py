@@ -20,6 +20,7 @@ from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
 from windrow.clusters.api.operations.recorded import RestoreRequest
 from windrow.clusters.api.operations.snapshot import (
+    SPEC_KEY,
     ETCDSnapshot,
     decode_spec,
     encode_spec,
@@ -321,6 +322,25 @@ def test_what_a_file_says_no_more_is_taken_out_of_its_object() -> None:
         (raw,) = await listed(site)
         assert not raw["snapshotFile"].keys() & {"message", "s3"}
         assert planner.plan(await site.state(snapshot_files=(made,))).actions[1:] == []
+
+    on_a_site(story)
+
+
+def test_the_spec_that_a_file_carried_stays_in_its_object_when_the_guest_does_not_say_it_any_more() -> None:
+    async def story(site: Site) -> None:
+        carried = {SPEC_KEY: encode_spec({"kubernetesVersion": "v1.34.7+rke2r1"})}
+        made = file_of("one", spec={"s3": {"bucket": "b"}, "metadata": carried})
+        await site.execute(do.RecordSnapshots("listed", (made,), ()))
+        relisted = replace(made, metadata={}, size=7)
+        await site.execute(do.RecordSnapshots("listed", (relisted,), ()))
+        (raw,) = await listed(site)
+        assert raw["snapshotFile"]["size"] == 7
+        assert decode_spec(raw["snapshotFile"]["metadata"])["kubernetesVersion"] == "v1.34.7+rke2r1"
+        assert planner.plan(await site.state(snapshot_files=(relisted,))).actions[1:] == []
+
+        await site.execute(do.RecordSnapshots("listed", (relisted.without_metadata("too large"),), ()))
+        (raw,) = await listed(site)
+        assert "metadata" not in raw["snapshotFile"]
 
     on_a_site(story)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -27,7 +27,9 @@ from windrow.clusters.api.operations.recorded import (
     NodeSnapshot,
     Operations,
     RecordedOperations,
+    RecordedRestore,
     RecordedSnapshot,
+    RestorePhase,
     SnapshotFailure,
     read_operations,
     read_recorded_operations,
@@ -219,6 +221,54 @@ def test_a_file_that_changed_is_recorded_anew_and_one_that_is_gone_is_forgotten(
 
     assert isinstance(action, do.RecordSnapshots)
     assert (action.present, action.gone) == ((changed,), (other,))
+
+
+def in_s3(name: str, *, carries: bool = True) -> SnapshotFile:
+    metadata = {"metadata": {SPEC_KEY: encode_spec({"a": 1})}} if carries else {}
+    return file_of(name, spec={"s3": {"bucket": "b"}, **metadata})
+
+
+def restoring(phase: RestorePhase, since: datetime | None, **rest: Any) -> ClusterState:
+    state = a_state(**rest)
+    operations = replace(state.recorded.operations, restore=RecordedRestore(1, phase, since=since))
+    cluster = replace(state.cluster, recorded=replace(state.recorded, operations=operations))
+    return replace(state, cluster=cluster)
+
+
+def test_what_a_file_carried_is_kept_where_the_guest_lists_it_without():
+    known = (recorded(in_s3("one")),)
+
+    assert (
+        snapshots.plan(a_state(snapshots=known, snapshot_files=(in_s3("one", carries=False),))).actions == []
+    )
+    (record,) = snapshots.plan(
+        a_state(snapshots=known, snapshot_files=(replace(in_s3("one", carries=False), size=7),))
+    ).actions
+    assert isinstance(record, do.RecordSnapshots)
+    left_out = in_s3("one").without_metadata("too large")
+    assert snapshots.plan(a_state(snapshots=known, snapshot_files=(left_out,))).actions != []
+
+
+def test_a_restored_guest_has_half_an_hour_to_list_what_is_in_s3_again():
+    known = (recorded(in_s3("one")), recorded(file_of("two")))
+    ago = NOON - timedelta(minutes=29)
+
+    (record,) = snapshots.plan(restoring("Finished", ago, snapshots=known)).actions
+    assert isinstance(record, do.RecordSnapshots)
+    assert record.gone == (known[1],)
+    (wait,) = snapshots.plan(restoring("Finished", ago, snapshots=known)).waits
+    assert wait.what == f"the restored cluster to list {known[0]} again"
+    assert wait.until == NOON + timedelta(minutes=1)
+
+    late = NOON - timedelta(minutes=30)
+    for state in (restoring("Finished", late, snapshots=known), restoring("", None, snapshots=known)):
+        (record,) = snapshots.plan(state).actions
+        assert isinstance(record, do.RecordSnapshots)
+        assert record.gone == known
+    deleting = (recorded(in_s3("one"), is_deleting=True),)
+    (record,) = snapshots.plan(restoring("Finished", ago, snapshots=deleting)).actions
+    assert isinstance(record, do.RecordSnapshots)
+    assert record.gone == deleting
 
 
 @pytest.mark.parametrize("rest", [{"snapshot_files": None}, {"guest": silent()}])

@@ -25,6 +25,7 @@ from windrow.clusters.api.operations.snapshot import (
     encode_spec,
     find_openable,
     find_other_place,
+    keep_metadata,
     metadata_name,
     read_snapshot,
     render_snapshot,
@@ -242,7 +243,7 @@ class OperationActions:
             if found["metadata"].get("annotations") != raw["metadata"]["annotations"]:
                 raise NameTaken(f"{ref} is not of this Cluster", "delete it, or name it otherwise") from None
             # What it said before and says no more is taken out: it would differ for ever.
-            said = ("snapshotFile", "status")
+            said, raw = ("snapshotFile", "status"), keep_metadata(raw, found)
             change = make_merge_patch({key: found.get(key) for key in said}, {key: raw[key] for key in said})
             made = await self._context.api.patch(ref, change) if change else found
         self._snapshots.mutated(made)

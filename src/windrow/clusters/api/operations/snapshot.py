@@ -166,6 +166,7 @@ class ETCDSnapshot:
     is_deleting: bool = False
     has_finalizer: bool = False
     digest: str = ""
+    bare_digest: str = ""  # without what the file carries
     resource_version: str = field(default="", compare=False)
 
     @property
@@ -212,6 +213,7 @@ def read_snapshot(raw: Raw) -> ETCDSnapshot:
         is_deleting=is_deleting(raw),
         has_finalizer=SNAPSHOT_FINALIZER in finalizers_of(raw),
         digest=_digest(raw),
+        bare_digest=_digest(_without_metadata(raw)),
         resource_version=resource_version_of(raw),
     )
 
@@ -281,8 +283,30 @@ def _sorted(value: Any) -> Any:
 
 
 def is_as_rendered(snapshot: ETCDSnapshot, raw: Raw) -> bool:
-    """Whether the object says what `raw` says, which `render_snapshot` has made."""
-    return snapshot.digest == _digest(raw)
+    """Whether the object says what `raw` says, which `render_snapshot` has made; it may carry what the guest does not list any more."""
+    return snapshot.digest == _digest(raw) or (
+        _has_forgotten_metadata(raw) and snapshot.bare_digest == _digest(raw)
+    )
+
+
+def keep_metadata(raw: Raw, found: Mapping[str, Any]) -> Raw:
+    """`raw` with the spec that the object carries as it was recorded, where the guest does not say it: after a restore it lists the
+    files in S3 anew, and what they carry is not read from there."""
+    kept = nested(found, "snapshotFile", "metadata", default="")
+    if not kept or not _has_forgotten_metadata(raw):
+        return raw
+    return {**raw, "snapshotFile": {**raw["snapshotFile"], "metadata": kept}}
+
+
+def _has_forgotten_metadata(raw: Mapping[str, Any]) -> bool:
+    """Whether it carries nothing, and not because that was too large."""
+    left_out = nested(raw, "status", "metadataLeftOut", default="")
+    return not left_out and not nested(raw, "snapshotFile", "metadata", default="")
+
+
+def _without_metadata(raw: Mapping[str, Any]) -> dict[str, Any]:
+    said = nested(raw, "snapshotFile", default={})
+    return {**raw, "snapshotFile": {key: value for key, value in said.items() if key != "metadata"}}
 
 
 # -- the spec of the Cluster in a snapshot -----------------------------------------------------------------------

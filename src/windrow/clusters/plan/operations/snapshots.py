@@ -18,6 +18,7 @@ from windrow.bootstrap import LAYOUTS
 from windrow.clusters.api.operations.recorded import NodeSnapshot
 from windrow.clusters.api.operations.snapshot import (
     MAX_RECORDED,
+    ETCDSnapshot,
     SnapshotFile,
     find_openable,
     is_as_rendered,
@@ -46,6 +47,8 @@ from windrow.core.text import join_some
 MAX_TRIES = 3  # as many as Rancher makes
 RETRY_AFTER = (timedelta(seconds=10), timedelta(seconds=60))
 DELETION_RETRY = timedelta(seconds=30)
+# After a phase of a restore: servers list what is in S3 when they start, and at each snapshot.
+RELISTED_WITHIN = timedelta(minutes=30)
 MAX_NAMED = 3
 MAX_FAILED = 50  # then nothing else is tried than what failed
 # Of what a guest may refuse, by the names under which that is recorded; no ETCDSnapshot can be called so.
@@ -98,12 +101,29 @@ def _record(state: ClusterState, partial: PartialPlan) -> None:
     wanted = {object_name(cluster, file): file for file in files}
     differing = {name: file for name, file in wanted.items() if _differs(file, name, state)}
     present = tuple(file for name, file in differing.items() if _may_try(name, state, partial))
-    gone = tuple(one for name, one in known.items() if name not in wanted)
+    missing = [one for name, one in known.items() if name not in wanted]
+    awaited = _list_awaited(missing, state, partial)
+    gone = tuple(one for one in missing if one not in awaited)
     kept = {*wanted, *known, METADATA, S3_SECRET}
     forgotten = tuple(name for name in state.recorded.operations.failures if name not in kept)
     if present or gone or forgotten:
         why = "the guest lists its etcd snapshots"
         partial.actions.append(RecordSnapshots(why, present, gone, forgotten))
+
+
+def _list_awaited(
+    missing: list[ETCDSnapshot], state: ClusterState, partial: PartialPlan
+) -> list[ETCDSnapshot]:
+    """Those in S3 that a restored guest has yet to list again: its etcd is older than their files. An object that went meanwhile
+    would come back without the spec that it carries."""
+    restore = state.recorded.operations.restore
+    if not restore.phase or restore.since is None or state.now >= restore.since + RELISTED_WITHIN:
+        return []
+    awaited = [one for one in missing if one.file.s3 is not None and not one.is_deleting]
+    if awaited:
+        what = f"the restored cluster to list {awaited[0]} again"
+        partial.wait(what, "else the object goes", until=restore.since + RELISTED_WITHIN)
+    return awaited
 
 
 def _may_try(name: str, state: ClusterState, partial: PartialPlan) -> bool:
