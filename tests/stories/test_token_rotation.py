@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.stories.cluster_rig import SERVERS, Transcript, a_pool, machines_of
+from tests.stories.cluster_rig import SERVERS, Transcript, a_pool, machines_of, until
 from tests.stories.test_cluster_life import Story, a_story
 from tests.stories.test_etcd_snapshots import ask
 from tests.stories.test_updates import check_story
@@ -16,7 +16,7 @@ from windrow.clusters.api.names import RETRY_UPDATE, secrets_name
 from windrow.core.formats.json import dumps
 from windrow.core.text import encode_base64
 from windrow.harvester.resources import VM_ACTIONS
-from windrow.kubernetes.objects import Raw, name_of, nested, secret_texts
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, secret_texts
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import EVENT, JOB, SECRET
 
@@ -173,6 +173,35 @@ def test_a_manager_that_was_restored_from_before_the_rotation_says_that_its_toke
             await roll_back(it, {"server-password": now["server-password"]})
             await ask(it, rotateToken={"generation": 3})
             await phase(it, "Done", generation=3)
+
+    run_driven(story())
+
+
+def test_a_manager_with_the_token_of_before_a_rotation_writes_it_onto_no_server() -> None:
+    async def story() -> None:
+        async with a_story(a_pool("servers", 1, SERVERS)) as it:
+            await it.stage.wait_for_settled()
+            before = await tokens(it)
+            await ask(it, rotateToken={"generation": 1})
+            await phase(it, "Done")
+            await it.stage.wait_for_settled()
+            now = await tokens(it)
+            await roll_back(it, before)
+            await ask(it, machineGlobalConfig={"kubelet-arg": ["max-pods=99"]})
+            await until(it.stage, "server-password in the Secret of the cluster to be corrected")
+            await it.sim.advance(minutes=10)
+            (node,) = await it.stage.list_nodes()
+            assert not nested(node, "spec", "unschedulable")
+            (machine,) = await machines_of(it.sim, it.ref)
+            assert is_ready(machine)
+            assert nested(machine, "status", "update") is None
+            console = it.sim.harvester.console("default", name_of(machine))
+            assert not any("encrypted with different token" in line for line in console)
+
+            await roll_back(it, {"server-password": now["server-password"]})
+            await it.sim.advance(minutes=15)
+            (node,) = await it.stage.list_nodes()
+            assert "max-pods=99" in annotations_of(node)["rke2.io/node-args"]
 
     run_driven(story())
 

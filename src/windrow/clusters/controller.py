@@ -30,6 +30,7 @@ from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.execute.maintenance_actions import MaintenanceActions
 from windrow.clusters.execute.operations import OperationActions
+from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.orphans import MachineClaim, OrphanVm, ReportingVm
@@ -205,19 +206,19 @@ class ClusterController:
             self._hosts,
         )
         machine_actions = MachineActions(self._context, machines, guests)
+        supervisors = Supervisors(self._harvesters, connect)
         self._executor = Executor(
             self._context,
             ClusterActions(self._context, self._harvesters, guests),
             machine_actions,
             AddressActions(api, self._addresses),
             EndpointActions(self._context, self._harvesters),
-            UpdateActions(self._context, guests, machines),
+            UpdateActions(self._context, guests, machines, supervisors),
             self._observer.read_lease,
             OperationActions(
                 self._context,
-                self._harvesters,
                 guests,
-                connect,
+                supervisors,
                 self._snapshots,
                 machines,
                 machine_actions.render_scrubbed,

@@ -210,7 +210,7 @@ def find_machine_wait(machine: MachineState, plan: Plan, failures: Failures) -> 
     turn = None if machine.record.update is None or machine.is_deleting else plan.waits_by_machine.get(name)
     if failure is None and turn is not None:
         return turn
-    if diagnosis.phase == "Ready" and (failure is None or machine.record.update is None):
+    if diagnosis.phase == "Ready" and not _concerns_ready(failure, machine):
         return None
     if failure is not None:
         what = "another attempt" if machine.record.was_created else diagnosis.waiting_for
@@ -361,6 +361,11 @@ def _endpoint(state: ClusterState) -> dict[str, str]:
         "mode": state.cluster.control_plane_endpoint.mode,
         **{key: value for key, value in shown.items() if value},
     }
+
+
+def _concerns_ready(failure: ActionFailure | None, machine: MachineState) -> bool:
+    """Whether a machine that is Ready waits for what has failed: its turn, or what only a user corrects."""
+    return failure is not None and (machine.record.update is not None or bool(failure.waits_for))
 
 
 def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | None:

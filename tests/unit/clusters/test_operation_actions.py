@@ -32,6 +32,7 @@ from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.change.carried_spec import carried_spec
 from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.operations import OperationActions
+from windrow.clusters.execute.servers.supervisors import Supervisors as ServerSupervisors
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import snapshots as planner
@@ -111,9 +112,8 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
 
         guests: Any = Guests()
         harvesters: Any = Harvesters()
-        actions = OperationActions(
-            context, harvesters, guests, supervisors.connect, snapshots, unused, unused
-        )
+        asked = ServerSupervisors(harvesters, supervisors.connect)
+        actions = OperationActions(context, guests, asked, snapshots, unused, unused)
         await story(Site(api, api, actions, supervisors, clock, snapshots, closed))
 
     run_driven(run())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.support.clock import LoopClock, run_driven
 from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_machine, a_pool, look, silent
+from tests.unit.clusters.supervisors import Supervisors
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
@@ -33,6 +34,7 @@ from windrow.clusters.api.updates.turn import (
 )
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.context import ReconcileContext, StalePlan
+from windrow.clusters.execute.servers.supervisors import Supervisors as ServerSupervisors
 from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.plan import actions as do
 from windrow.clusters.state import ClusterState, MachineState
@@ -102,6 +104,7 @@ class Site:
     infrastructure: Infrastructure
     connection: Connection
     consents: list[str]
+    servers: Supervisors
 
     async def machine(self) -> Machine:
         return read_machine(await self.api.get(REF))
@@ -194,8 +197,11 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
         connection, infrastructure = Connection(guest), Infrastructure()
         guests: Any = type("Guests", (), {"find": lambda _, uid: connection})()
         port: Any = infrastructure
-        actions = UpdateActions(context, guests, port)
-        await story(Site(api, guest, actions, infrastructure, connection, consents))
+        harvesters: Any = type("Harvesters", (), {"find_proxy": lambda *_: ""})()
+        servers = Supervisors()
+        asked = ServerSupervisors(harvesters, servers.connect)
+        actions = UpdateActions(context, guests, port, asked)
+        await story(Site(api, guest, actions, infrastructure, connection, consents, servers))
 
     run_driven(run())
 

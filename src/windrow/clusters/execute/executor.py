@@ -27,6 +27,7 @@ from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action, HeldDisruption
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA
 from windrow.clusters.plan.planner import Plan, is_permitted
+from windrow.clusters.sources.servers.supervisor import SupervisorError, TokenRejected
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState, ManagerLease
 from windrow.clusters.status import (
     address_condition,
@@ -270,6 +271,11 @@ class Executor:
                 first, *rest = error.problems
                 more = f" (and {len(rest)} more)" if rest else ""
                 return ActionFailure(f"{first.message}{more}", first.hint)
+            case TokenRejected():
+                waits_for = "server-password in the Secret of the cluster to be corrected"
+                return ActionFailure(error.message, error.hint, waits_for)
+            case SupervisorError():
+                return ActionFailure(error.message, error.hint)
             case KubeError():
                 about.warning("%s: %s", action, error)
                 return ActionFailure(f"{action.reason} failed: {error}", "it is retried")

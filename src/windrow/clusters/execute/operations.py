@@ -47,6 +47,7 @@ from windrow.clusters.execute.in_place_restore import (
     find_problem_of_file,
 )
 from windrow.clusters.execute.key_rotation import KeyRotation
+from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
@@ -62,12 +63,9 @@ from windrow.clusters.plan.operations.snapshots import (
     spec_of_snapshots,
 )
 from windrow.clusters.sources.guest_api import GuestClusterCache
-from windrow.clusters.sources.harvesters import HarvesterClients
 from windrow.clusters.sources.servers.supervisor import (
-    Connect,
     EndpointNotServed,
     ServerUnreachable,
-    Supervisor,
     SupervisorError,
     TokenRejected,
     render_s3,
@@ -103,17 +101,16 @@ class OperationActions:
     def __init__(
         self,
         context: ReconcileContext,
-        harvesters: HarvesterClients,
         guests: GuestClusterCache,
-        connect: Connect,
+        supervisors: Supervisors,
         snapshots: MutationCache[ETCDSnapshot],
         machines: Machines,
         render: RenderUserData,
     ) -> None:
-        self._context, self._harvesters, self._guests = context, harvesters, guests
-        self._connect, self._snapshots = connect, snapshots
-        self._rotation = KeyRotation(context, self._supervisor)
-        self._token = TokenRotation(context, self._supervisor)
+        self._context, self._guests = context, guests
+        self._supervisors, self._snapshots = supervisors, snapshots
+        self._rotation = KeyRotation(context, supervisors.open)
+        self._token = TokenRotation(context, supervisors.open)
         self._in_place = InPlaceRestore(context, guests, machines, render)
 
     async def execute(self, action: OperationAction, state: ClusterState) -> None:
@@ -185,13 +182,6 @@ class OperationActions:
                 await self._save_upgrade_snapshot(action, state)
             case _:
                 raise TypeError(f"{action} is no step that is known here")
-
-    def _supervisor(self, machine: MachineState, state: ClusterState) -> Supervisor:
-        if state.secrets is None or not machine.address:
-            raise StalePlan
-        proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)
-        layout = find_layout(machine.record.version)
-        return Supervisor(state.secrets, layout, machine.address, self._connect, proxy)
 
     async def _read_s3(self, state: ClusterState) -> dict[str, Any]:
         """Where the Cluster wants its snapshots in S3, with the keys; {} where it does not."""
@@ -322,7 +312,7 @@ class OperationActions:
     async def _find_or_save(
         self, action: do.SaveSnapshot, machine: MachineState, s3: dict[str, Any], state: ClusterState
     ) -> str:
-        supervisor = self._supervisor(machine, state)
+        supervisor = self._supervisors.open(machine, state)
         try:
             if action.tries > 1:
                 listed = await supervisor.list_snapshots()
@@ -386,7 +376,7 @@ class OperationActions:
                     "deleted",
                     "correct the spec, or delete the file there by other means: its object goes once the guest does not list it",
                 )
-        supervisor = self._supervisor(get_machine(action.machine, state), state)
+        supervisor = self._supervisors.open(get_machine(action.machine, state), state)
         try:
             await supervisor.delete_snapshot(file.snapshot, s3)
         finally:
@@ -456,7 +446,9 @@ class OperationActions:
         if asked is None or not asked.address or not state.guest.is_reachable:
             return None
         s3 = None if file.s3 is None else await self._read_s3(state)
-        return await find_problem_of_file(self._supervisor(asked, state), asked.name, file, str(snapshot), s3)
+        return await find_problem_of_file(
+            self._supervisors.open(asked, state), asked.name, file, str(snapshot), s3
+        )
 
     async def _check_s3(self, state: ClusterState) -> Problem | None:
         """Whether the new first server can be given the keys of S3."""

@@ -31,6 +31,7 @@ from windrow.clusters.context import (
     patch_observed_node,
 )
 from windrow.clusters.execute.chart_actions import delete_stalled_pod, relax_rollout
+from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.plan.endpoint import find_other_join_server, has_lost_join_server
@@ -50,9 +51,14 @@ class UpdateActions:
     """One method for each action of a turn."""
 
     def __init__(
-        self, context: ReconcileContext, guests: GuestClusterCache, infrastructure: Machines
+        self,
+        context: ReconcileContext,
+        guests: GuestClusterCache,
+        infrastructure: Machines,
+        supervisors: Supervisors,
     ) -> None:
         self._context, self._guests, self._infrastructure = context, guests, infrastructure
+        self._supervisors = supervisors
 
     async def record_version(self, action: do.RecordVersion, state: ClusterState) -> None:
         await self._context.patch_observed_cluster(state, {"version": action.version})
@@ -64,12 +70,18 @@ class UpdateActions:
     async def begin_update(self, action: do.BeginUpdate, state: ClusterState) -> None:
         found = get_machine(action.machine, state)
         machine = found.record
+        await self._require_token(found, action.update, state)
         if machine.update is not None and state.guest.is_reachable:
             await self._delete_jobs(found, state)
         await self._record(machine, action.update)
         if machine.retry_update:
             change = {"metadata": {"annotations": {names.RETRY_UPDATE: None}}}
             self._context.machines.mutated(await self._context.api.patch(machine.ref, change))
+
+    async def _require_token(self, found: MachineState, update: MachineUpdate, state: ClusterState) -> None:
+        """Raises TokenRejected before a configuration is written with which a server would not start again."""
+        if update.change in (SERVICE_RESTART, LIVE) and _writes_files(update, state):
+            await self._supervisors.require_present_token(found, state)
 
     async def _record(self, machine: Machine, update: MachineUpdate) -> None:
         """By compare-and-swap: a turn is begun, and goes on, once."""
@@ -99,8 +111,9 @@ class UpdateActions:
 
     async def apply_update(self, action: do.ApplyUpdate, state: ClusterState) -> None:
         """The Secret first: a Job without it would wait for ever where this process dies in between. Then it gets its owner,
-        with which it goes. Raises InvalidBootstrapSpec."""
+        with which it goes. Raises InvalidBootstrapSpec and TokenRejected."""
         found, connection = get_machine(action.machine, state), get_connection(self._guests, state)
+        await self._require_token(found, self._update_of(action.machine, state), state)
         job = await self._render_job(found, action, connection, state)
         require_fitting(job)
         secret, client = render_files_secret(job), connection.client

@@ -154,6 +154,11 @@ class Supervisor:
             SAVE_TIMEOUT_S,
         )
 
+    async def check_token(self) -> None:
+        """Raises TokenRejected unless the server takes the present token: none of before, and not the next one."""
+        path = self._path("encrypt/status")
+        await self._call_as(self._credentials[0], "check of the server token", "GET", path, None, TIMEOUT_S)
+
     async def rotate_token(self, new_password: str) -> None:
         """Give the cluster another server token. The request is made with the present one."""
         await self._call("new server token", "PUT", self._path("token"), {"newToken": new_password})
