@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from windrow.kubernetes.patches import PatchFailed, apply_json_patch
 ORCHARD = CLUSTER.ref("orchard", "fleet-default")
 
 
-def a_snapshot(name: str = "orchard-local-one", cluster: str = "orchard", **file: Any) -> dict[str, Any]:
+def a_snapshot(name: str = "orchard-local-one", cluster: str = "orchard", /, **file: Any) -> dict[str, Any]:
     said = {
         "name": "one",
         "nodeName": "orchard-servers-1",
@@ -112,10 +112,28 @@ def wait_for(manager: Manager, windrow: Windrow, change: dict[str, Any]) -> Any:
     return answer
 
 
-def test_with_wait_the_names_of_the_files_are_printed(windrow: Windrow, manager: Manager) -> None:
+def test_with_wait_the_names_are_printed_that_a_restore_takes(windrow: Windrow, manager: Manager) -> None:
+    windrow("apply", "-f", "cluster.yaml")
+    put(
+        manager,
+        a_snapshot("orchard-local-one", name="one"),
+        a_snapshot("orchard-s3-one", name="one", s3={"bucket": "b"}),
+        a_snapshot("orchard-local-two", name="two"),
+        a_snapshot("other-local-one", "other", name="one"),
+    )
+    answer = wait_for(manager, windrow, a_run("Finished", nodes={"s1": {"snapshot": "one"}}))
+
+    assert (answer.code, answer.out.splitlines()[1:]) == (0, ["s1: orchard-local-one", "s1: orchard-s3-one"])
+
+
+def test_with_wait_what_is_not_recorded_yet_is_told_so(
+    windrow: Windrow, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windrow.cli.commands.snapshot.LISTED_WITHIN", timedelta(milliseconds=100))
     answer = wait_for(manager, windrow, a_run("Finished", nodes={"s1": {"snapshot": "on-demand-1"}}))
 
-    assert (answer.code, answer.out.splitlines()[-1]) == (0, "s1: on-demand-1")
+    told = "s1: made; windrow snapshot list names it once it is recorded"
+    assert (answer.code, answer.out.splitlines()[-1]) == (0, told)
 
 
 def test_with_wait_a_failure_is_told_with_what_to_do(windrow: Windrow, manager: Manager) -> None:

@@ -447,6 +447,27 @@ def test_a_server_is_done_when_its_member_votes_and_its_static_pods_are_known(
     assert waits_for in plan.waits_by_machine["s1"].what
 
 
+def test_a_node_that_does_not_say_whether_its_member_votes_is_believed_after_two_minutes() -> None:
+    s1, s2, s3 = some("s", 3, SERVERS)
+    ready = NOON - timedelta(seconds=90)
+    machine = shown(applying(s1, DONE), kubelet_version=NEW, etcd_voter=None, since=ready)
+
+    plan = plan_of(upgraded(SERVERS), [machine, s2, s3])
+    wait = plan.waits_by_machine["s1"]
+    assert wait.what == "the etcd member of Node s1 to vote"
+    assert wait.until == ready + timedelta(minutes=2)
+
+    late = shown(machine, since=NOON - timedelta(minutes=2))
+    assert "to vote" not in plan_of(upgraded(SERVERS), [late, s2, s3]).waits_by_machine["s1"].what
+    ahead = shown(machine, since=NOON + timedelta(hours=1))  # by the clock of the guest
+    (told,) = [one for one in plan_of(upgraded(SERVERS), [ahead, s2, s3]).waits if one.machine == "s1"]
+    assert told.until is not None
+    assert told.until <= NOON + timedelta(minutes=2)
+    others = [shown(one, etcd_voter=None) for one in (s2, s3)]  # a release that never says it
+    silent_ones = plan_of(upgraded(SERVERS), [machine, *others])
+    assert "to vote" not in silent_ones.waits_by_machine["s1"].what
+
+
 @pytest.mark.parametrize(
     ("outdated", "problem", "waits_for"),
     [

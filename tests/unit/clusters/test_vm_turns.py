@@ -158,6 +158,18 @@ def test_a_member_of_etcd_has_to_vote_again() -> None:
     assert step_of(learner, an_update("Start")).waiting_for == "the etcd member of Node s1 to vote"
 
 
+def test_a_member_that_says_nothing_yet_is_waited_for_where_others_say_it() -> None:
+    server = booted(a_machine("s1", SERVERS), "b-2")
+    assert server.node is not None
+    silent = replace(server, node=replace(server.node, etcd_voter=None, since=NOON), api_problem="")
+    state = look(a_cluster(SERVERS), [silent, a_machine("s2", SERVERS)])
+
+    step = find_vm_step(silent, an_update("Start"), state)
+
+    assert step.waiting_for == "the etcd member of Node s1 to vote"
+    assert step.until == NOON + timedelta(minutes=2)
+
+
 @pytest.mark.parametrize(
     ("problem", "told"),
     [(None, ""), ("no answer within 5 s", " (no answer within 5 s)")],

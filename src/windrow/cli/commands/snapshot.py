@@ -15,8 +15,9 @@ Examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.cli import connect, exit_codes, options
@@ -30,6 +31,7 @@ from windrow.kubernetes.resources import ObjectRef, ref_of
 NO_SNAPSHOTS = "No snapshots."
 HEADS = ("CLUSTER", "AGE", "SIZE", "OPENABLE", "STORAGE")
 UNBOUNDED = 1_000_000  # columns
+LISTED_WITHIN = timedelta(seconds=30)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,8 +163,9 @@ async def _wait_for_restore(
 
     status: dict[str, Any] = {}
 
+    told: list[str] = [""]
+
     async def look() -> bool:
-        before = status.get("etcdSnapshotRestorePhase")
         status.clear()
         status.update((await manager.client.get(ref)).get("status") or {})
         phase = status.get("etcdSnapshotRestorePhase")
@@ -170,8 +173,11 @@ async def _wait_for_restore(
             return False
         if nested(status, "etcdSnapshotRestoreRun", "refused", default=""):
             return True
-        if phase != before:
-            context.print_note(f"{ref}: {phase}")
+        waits = str(nested(status, "waiting", "for", default=""))
+        line = f"{ref}: {phase}" + (f", waits for {waits}" if waits else "")
+        if line != told[0]:
+            told[0] = line
+            context.print_note(line)
         return phase in ("Finished", "Failed")
 
     await wait.wait_until(look, manager, ref.namespace, args.timeout, f"the restore of {ref}")
@@ -204,9 +210,34 @@ async def _wait_for_snapshot(
     if status["etcdSnapshotCreatePhase"] == "Failed":
         message, _, hint = str(run.get("message") or "").rpartition("; ")
         raise CliError(f"Snapshot {generation} of {ref} failed: {message}.", hint, exit_codes.FAILED)
-    for machine, node in sorted((run.get("nodes") or {}).items()):
-        context.print(f"{machine}: {node.get('snapshot')}")
+    files = {str(node.get("snapshot")): machine for machine, node in (run.get("nodes") or {}).items()}
+    for line in await _name_snapshots(manager, ref, files):
+        context.print(line)
     return exit_codes.OK
+
+
+async def _name_snapshots(manager: Connection, ref: ObjectRef, files: Mapping[str, str]) -> list[str]:
+    """The names by which they are restored, which their ETCDSnapshots have, by machine: one on its disk, and one in S3. They are there
+    once the guest has listed the files; until LISTED_WITHIN is over that is waited for."""
+    import asyncio
+
+    from windrow.cli import wait
+
+    found: list[tuple[str, str]] = []
+
+    async def look() -> bool:
+        listed = await manager.client.list(ETCD_SNAPSHOT, ref.namespace)
+        own = [raw for raw in listed if nested(raw, "spec", "clusterName") == ref.name]
+        named = [(str(nested(raw, "snapshotFile", "name", default="")), name_of(raw)) for raw in own]
+        found[:] = sorted((files[file], name) for file, name in named if file in files)
+        return {machine for machine, _ in found} >= set(files.values())
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LISTED_WITHIN.total_seconds()):
+            await wait.watch_until(look, manager, namespace=ref.namespace, kinds=(ETCD_SNAPSHOT,))
+    missing = sorted(set(files.values()) - {machine for machine, _ in found})
+    lines = [f"{machine}: {name}" for machine, name in found]
+    return [*lines, *(f"{one}: made; windrow snapshot list names it once it is recorded" for one in missing)]
 
 
 async def _list(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:

@@ -71,11 +71,12 @@ class MachineChange:
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
     """`machines` in the order in which turns are taken, those without turn last; `cluster` are changes of objects of the guest,
-    `refused` what is not carried out whatever is waited for."""
+    `refused` what is not carried out whatever is waited for. With `snapshot_first` an etcd snapshot is made before the first turn."""
 
     machines: tuple[MachineChange, ...] = ()
     cluster: tuple[FieldChange, ...] = ()
     refused: tuple[Problem, ...] = ()
+    snapshot_first: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -100,7 +101,17 @@ def pending_changes(state: ClusterState) -> PendingChanges:
         _in_order([one for one in machines if one is not None], state),
         comparison.of_cluster(),
         tuple(comparison.list_refused()),
+        _has_snapshot_first(machines, state),
     )
+
+
+def _has_snapshot_first(machines: Iterable[MachineChange | None], state: ClusterState) -> bool:
+    """Whether the first machine is about to change to another version, which an etcd snapshot leads back from."""
+    changing = any(
+        field.path == VERSION and one.change in TURNS for one in machines if one for field in one.fields
+    )
+    has_begun = any(one.record.version == state.cluster.version for one in state.active)
+    return changing and not has_begun and not state.cluster.etcd.get("disableSnapshots")
 
 
 @once_per_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate
 from windrow.clusters.plan.actions import ApplyUpdate, FinishUpdate, PartialPlan
-from windrow.clusters.plan.updates.evidence import describe_end, mark_of, why_not_applied
+from windrow.clusters.plan.updates.evidence import describe_end, find_vote_end, mark_of, why_not_applied
 from windrow.clusters.plan.updates.failures import fail_late, next_deadline
 from windrow.clusters.plan.updates.former_jobs import await_former_jobs
 from windrow.clusters.state import ClusterState, MachineState
@@ -15,9 +15,8 @@ def apply(machine: MachineState, update: MachineUpdate, state: ClusterState, par
     if missing := why_not_applied(machine, update, state):
         if fail_late(machine, update, state, partial):
             return
-        partial.wait(
-            missing, describe_end(machine, update), machine.name, next_deadline(machine, update, state)
-        )
+        until = find_vote_end(machine, update, state) or next_deadline(machine, update, state)
+        partial.wait(missing, describe_end(machine, update), machine.name, until)
         job = machine.update_job
         if job is not None and job.state == "absent" and _may_create_job(machine, update, state):
             if await_former_jobs(machine, update, state, partial):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from windrow.clusters.api.updates.turn import LIVE, SERVICE_RESTART, MachineUpdate
 from windrow.clusters.plan.actions import PartialPlan, first_clause
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
+
+# From when the Node is Ready.
+VOTES_WITHIN = timedelta(minutes=2)
 
 
 def mark_of(update: MachineUpdate) -> str:
@@ -28,7 +33,7 @@ def why_not_applied(machine: MachineState, update: MachineUpdate, state: Cluster
         )
     if not node.ready:
         return f"Node {node.name} to become Ready again ({first_clause(node.ready_message)})"
-    if machine.is_etcd and node.etcd_voter is False:
+    if awaits_vote(machine, update, state):
         return f"the etcd member of Node {node.name} to vote"
     if machine.record.is_control_plane and not is_marked and update.change == SERVICE_RESTART:
         if machine.outdated_static_pods is None:
@@ -40,6 +45,28 @@ def why_not_applied(machine: MachineState, update: MachineUpdate, state: Cluster
         if machine.api_problem:
             return f"the API server of Node {node.name} to be ready ({first_clause(machine.api_problem)})"
     return ""
+
+
+def awaits_vote(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
+    """Whether the etcd member of the machine has yet to vote. A Node that does not say so is believed after VOTES_WITHIN, where those
+    of other members do: the condition may be gone with the Node, or come late."""
+    if not machine.is_etcd or machine.node is None:
+        return False
+    if machine.node.etcd_voter is not None:
+        return not machine.node.etcd_voter
+    return find_vote_end(machine, update, state) is not None
+
+
+def find_vote_end(machine: MachineState, update: MachineUpdate, state: ClusterState) -> datetime | None:
+    """Until when a Node that does not say whether its etcd member votes is waited for; None where it is not."""
+    node, others = machine.node, [one for one in state.etcd_members if one.name != machine.name]
+    if node is None or not machine.is_etcd or node.etcd_voter is not None:
+        return None
+    if not any(one.node is not None and one.node.etcd_voter is not None for one in others):
+        return None
+    since = node.since if node.since is not None and node.since <= state.now else update.step_since
+    end = (since or state.now) + VOTES_WITHIN
+    return end if state.now < end else None
 
 
 def is_applied_already(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:

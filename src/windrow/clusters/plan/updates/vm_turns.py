@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from windrow.clusters.api.updates.turn import VM_RESTART, MachineUpdate
 from windrow.clusters.plan.actions import EditVM, PowerVM, first_clause
+from windrow.clusters.plan.updates.evidence import awaits_vote, find_vote_end
 from windrow.clusters.plan.updates.failures import RECHECK
 from windrow.clusters.state import STOPPED_STATES, ClusterState, MachineState, unreachable_reason
 from windrow.core.formats.duration import human_duration
@@ -88,6 +89,8 @@ def _start(machine: MachineState, update: MachineUpdate, is_stopped: bool, state
     is_back = machine.node is not None and machine.node.ready
     if is_back and machine.record.is_control_plane and machine.api_problem != "":
         until = min(until, state.now + RECHECK)  # its API server is not watched
+    if end := find_vote_end(machine, update, state):
+        until = min(until, end)
     return VmStep(missing, action, until=until)
 
 
@@ -105,7 +108,7 @@ def _list_missing(machine: MachineState, update: MachineUpdate, state: ClusterSt
         yield f"Node {node.name} to report that it has booted"
     if not node.ready:
         yield f"Node {node.name} to become Ready again ({first_clause(node.ready_message)})"
-    if machine.is_etcd and node.etcd_voter is False:
+    if awaits_vote(machine, update, state):
         yield f"the etcd member of Node {node.name} to vote"
     if (
         machine.record.is_control_plane and machine.api_problem != ""
