@@ -228,6 +228,19 @@ def test_a_size_that_no_vm_can_have_is_refused_before_any_turn(option, value):
     assert problem.hint
 
 
+def test_a_refused_size_holds_back_no_option_that_only_new_machines_get():
+    options = {**OPTIONS, "vmNamespace": "default"}
+    before = a_cluster(replace(WORKERS, options=options))
+    after = a_cluster(replace(WORKERS, options={**options, "vmNamespace": "other", "cpuCount": "two"}))
+
+    fields = pending_changes(changed(before, after)).machines[0].fields
+
+    assert {one.path.rpartition(" ")[2]: one.change for one in fields} == {
+        "cpuCount": "refused",
+        "vmNamespace": "new machines only",
+    }
+
+
 def test_a_refused_size_is_told_in_accepted_and_holds_back_no_version():
     before = a_cluster(SERVERS, WORKERS)
     typo = replace(WORKERS, options={**OPTIONS, "memorySize": "ten gigs"})

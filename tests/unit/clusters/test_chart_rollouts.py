@@ -349,6 +349,13 @@ def test_a_pod_says_why_it_has_no_node_or_does_not_run() -> None:
     )
 
 
+def test_a_pod_that_no_replica_set_made_has_no_template() -> None:
+    read = read_chart_pod({"metadata": {"name": "bare", "labels": {"pod-template-hash": None}}})
+
+    assert read is not None
+    assert read.template == ""
+
+
 def test_a_helm_job_is_one_of_these_charts() -> None:
     labels = {"helmcharts.helm.cattle.io/chart": "harvester-csi-driver"}
     raw = {"metadata": {"name": JOB.name, "labels": labels}}

@@ -125,6 +125,16 @@ def test_a_manifest_that_servers_could_not_apply_is_told_before_they_are_made(
     assert {one.field for one in found} == {"spec.rkeConfig.additionalManifest"}
 
 
+def test_an_object_that_is_no_list_is_told_as_a_document_and_not_once_more_as_its_item() -> None:
+    found = check_bootstrap(
+        replace(a_cluster(**LOCAL), additional_manifest="kind: A\nmetadata: {name: a}\n"), []
+    )
+
+    assert [one.message for one in found] == [
+        "document 1 of spec.rkeConfig.additionalManifest has no apiVersion"
+    ]
+
+
 @pytest.mark.parametrize("items", ["[]", "[{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]"])
 def test_a_list_has_no_name_and_may_be_empty(items: str) -> None:
     manifest = f"apiVersion: v1\nkind: List\nitems: {items}\n"

@@ -315,6 +315,7 @@ def test_addresses_are_known_once_harvester_has_listed_its_vms_or_refused_to():
             assert known() == [False, False, False]
             await asyncio.sleep(5)
             assert known() == [True, True, False]
+            assert not objects.has_tried_addresses(names, "ns")  # of the last one nothing was read
             assert not objects.has_tried_addresses(["sees:cc"], "another")
             found.extend(objects.list_addressed(lambda credential, _: credential == "sees:cc"))
             assert list(objects.list_addressed(lambda credential, _: credential != "sees:cc")) == []

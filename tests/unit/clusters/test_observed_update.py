@@ -164,3 +164,20 @@ def test_static_pods_of_kubernetes_are_compared_with_the_release_and_others_are_
     ]
 
     assert list_outdated_static_pods(pods, "v1.35.4+rke2r1") == ("kube-proxy-s1", "kube-scheduler-s1")
+
+
+def test_a_pod_that_failed_without_a_word_has_its_exit_code() -> None:
+    pod = a_pod("Failed", terminated={"exitCode": 3, "message": None})
+    pod["status"]["message"] = None
+
+    read = read_update_pod(pod)
+
+    assert read is not None
+    assert read.message == "exit code 3"
+
+
+def test_a_pod_and_a_job_are_the_same_whatever_version_they_were_read_in() -> None:
+    """So that nothing is planned anew where only a version has changed."""
+    assert UpdatePod(JOB, "running", resource_version="1") == UpdatePod(JOB, "running", resource_version="2")
+    first, second = (UpdateJobObject(JOB, False, "", resource_version=version) for version in "12")
+    assert first == second

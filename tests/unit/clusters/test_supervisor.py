@@ -315,3 +315,9 @@ def test_a_snapshot_and_its_deletion_in_s3_are_asked_for_with_the_bucket():
     asyncio.run(ask())
 
     assert [body.get("s3") for _, _, body in of.asked] == [{"bucket": "b"}, {"bucket": "b"}, None]
+
+
+def test_a_secret_is_masked_as_it_is_and_eight_characters_of_it_as_well():
+    assert SecretMask(['abc"defg']).mask('said abc"defg again') == "said *** again"
+    assert SecretMask(["0123456789abcdef"]).mask("cut: 3456789a|") == "cut: ***|"
+    assert SecretMask(["0123456789abcdef"]).mask("cut: 3456789|") == "cut: 3456789|"

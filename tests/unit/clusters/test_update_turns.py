@@ -733,11 +733,13 @@ def test_a_former_job_that_stays_fails_the_turn_with_its_name() -> None:
     since = NOON - APPLY_TIMEOUT
     machine = replace(in_turn(W1, an_update(step_since=since)), former_jobs=(old,))
 
-    (failed,) = of_kind(a_turn(machine), FailUpdate, RecordUpdateStep)
+    plan = a_turn(machine)
+    (failed,) = of_kind(plan, FailUpdate, RecordUpdateStep)
 
     assert isinstance(failed, FailUpdate)
     assert failed.update.failure is not None
     assert "windrow-update-old of a former turn is not gone" in failed.update.failure.message
+    assert not [one for one in plan.waits if "of a former turn to be gone" in one.what]
 
 
 def test_a_former_job_that_waits_is_deleted_while_another_one_runs() -> None:

@@ -3,7 +3,7 @@
 It has a flag of every type and one for user data, config keys of its own, and nothing of Windrow. `token` is its
 secret: "wrong" is rejected, and with "silent" calls block. The file may have `delay` (seconds that Create takes), `slow`
 (seconds that it takes to tell its config once it has a machine), `broken` (the error of every call but the local ones),
-`refuses` (Create creates nothing), `stillborn` (Create creates a machine that never runs) and `by_name` (machines are found
+`refuses` (why Create creates nothing), `stillborn` (Create creates a machine that never runs) and `by_name` (machines are found
 by name, not by id).
 """
 
@@ -97,7 +97,7 @@ class Noop:
         document = Path(self.config["UserDataFile"]).read_text()
         with self.world() as world:
             if world.get("refuses"):
-                raise Refusal("no quota for another machine")
+                raise Refusal(world["refuses"])
             self.config["InstanceId"] = f"i-{len(world['made'])}"
             world["made"].append(self.config["MachineName"])
             delay, stillborn = world.get("delay", 0), world.get("stillborn")

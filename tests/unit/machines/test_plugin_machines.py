@@ -548,15 +548,29 @@ async def test_a_partial_machine_that_does_not_run_is_removed_and_created_again(
 
 
 async def test_a_refused_create_that_left_nothing_counts_as_never_started(rig: Rig) -> None:
-    rig.change(refuses=True)
+    rig.change(refuses="no quota for another machine")
     with pytest.raises(MachineRefused, match="no quota"):
         await rig.machines.ensure(a_spec(), None)
     kept = json.loads((rig.folder / "state" / "uid-1" / "machine.json").read_text())
     assert kept["createStarted"] is False
 
     # What takes the name now is not this machine's.
-    rig.change(refuses=False, machines={"": {"config": {"MachineName": "m-1"}, "state": wire.RUNNING}})
+    rig.change(refuses="", machines={"": {"config": {"MachineName": "m-1"}, "state": wire.RUNNING}})
     await rig.machines.remove(kept["config"], frozenset())
+    await wait_for_status(rig.machines, lambda s: s.presence == "missing")
+    assert rig.vms() == ["m-1"]
+
+
+async def test_a_machine_that_has_the_name_already_is_not_the_one_whose_create_was_refused(rig: Rig) -> None:
+    """Its driver finds machines by name, so that it would find that one."""
+    taken = {"config": {"MachineName": "m-1"}, "state": wire.RUNNING, "ip": "198.51.100.8", "runs_at": 0}
+    rig.change(refuses="machine m-1 already exists", by_name=True, machines={"i-9": taken})
+    with pytest.raises(MachineRefused, match="already exists"):
+        await rig.machines.ensure(a_spec(), None)
+    kept = json.loads((rig.folder / "state" / "uid-1" / "machine.json").read_text())
+
+    await rig.machines.remove(kept["config"], frozenset())
+
     await wait_for_status(rig.machines, lambda s: s.presence == "missing")
     assert rig.vms() == ["m-1"]
 
@@ -669,7 +683,7 @@ async def test_the_state_file_is_on_disk_before_create_is_called(
 
     planned = await rig.machines.plan(a_spec())
     monkeypatch.setattr(os, "fsync", spy)
-    rig.change(refuses=True)
+    rig.change(refuses="no quota for another machine")
     with pytest.raises(MachineRefused):
         await rig.machines.ensure(a_spec(), planned)
     place = rig.folder / "state" / "uid-1"

@@ -269,6 +269,16 @@ def test_a_vm_that_harvester_denies_leaves_nothing(way: str) -> None:
     assert "POST ns/secrets" not in api.requests
 
 
+@pytest.mark.parametrize(("code", "reason"), [(400, "BadRequest"), (422, "Invalid")])
+def test_a_vm_that_harvester_cannot_read_or_finds_invalid_refuses_the_machine(
+    way: str, code: int, reason: str
+) -> None:
+    api = an_api()
+    api.answer("POST", "virtualmachines", refusal(code, reason, "spec.template is no such thing"))
+    with pytest.raises(Refused, match="refuses VM ns/m: spec.template is no such thing"):
+        ordered(api, way)
+
+
 def test_a_quota_that_is_used_up_refuses_the_machine(way: str) -> None:
     api = an_api()
     text = 'virtualmachines.kubevirt.io "m" is forbidden: exceeded quota: q, requested: count/vms=1'
