@@ -275,7 +275,7 @@ def test_a_vm_that_harvester_cannot_read_or_finds_invalid_refuses_the_machine(
 ) -> None:
     api = an_api()
     api.answer("POST", "virtualmachines", refusal(code, reason, "spec.template is no such thing"))
-    with pytest.raises(Refused, match="refuses VM ns/m: spec.template is no such thing"):
+    with pytest.raises(Refused, match=r"refuses VM ns/m: spec\.template is no such thing"):
         ordered(api, way)
 
 
