@@ -32,7 +32,7 @@ STAMPED = Path("windrow", "__init__.py")
 DOCS = Path("windrow", "docs")
 TAG = re.compile(r"v(\d+)\.(\d+)\.(\d+)((?:a|b|rc)\d+)?")
 DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>\d+)-g[0-9a-f]+")
-# 1980, the first year that a zip file can name, in case nobody says a date.
+# 1980, the first year that a zip file can name, where no date is known.
 NO_DATE = 315_532_800
 Git = Callable[..., str]
 

@@ -169,7 +169,7 @@ def test_two_builds_of_a_commit_are_equal_to_the_byte(built: Built, tmp_path: Pa
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built.wheel.read_bytes()).digest()
     [packed] = out.glob("*.tar.gz")
     with tarfile.open(packed) as sdist:
-        assert f"windrow-{VERSION}/requirements/run.txt" in sdist.getnames()
+        assert f"windrow-{VERSION}/deploy/systemd/windrow.service" in sdist.getnames()
     assert git(built.tree, "status", "--porcelain") == "", "the build changed the checkout"
 
 

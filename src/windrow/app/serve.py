@@ -14,6 +14,7 @@ from windrow.app.machines import PluginSettings, require_harvester_driver, sandb
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.app.state.directory import open_state_directory
+from windrow.app.systemd.notify import notifying
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector, LeaderTransport
@@ -89,10 +90,12 @@ async def run(options: ServeOptions, out: Output) -> int:
             plugins=_plugin_settings(options),
             matrix=matrix,
         ) as managed,
+        notifying(options.env, clock) as notifier,
     ):
         out.print_line(f"The cluster manager serves at {managed.access.server}.")
         out.print_line(f"Kubeconfig: {managed.kubeconfig_path}")
         out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
+        notifier.ready(f"serving at {managed.access.server}")
         await asyncio.Event().wait()
     return 0
 
@@ -133,8 +136,11 @@ async def _serve_external(options: ServeOptions, matrix: SupportMatrix, out: Out
 
         async def lead() -> None:
             out.print_line(f"Acquired Lease {'/'.join(LEASE_NAME)}; this manager is active.")
+            notifier.status(f"active, holds Lease {'/'.join(LEASE_NAME)}")
             async with backend.running():
                 await manager.run()
 
-        await elector.run(lead)
+        async with notifying(options.env, clock) as notifier:
+            notifier.ready(f"waiting for Lease {'/'.join(LEASE_NAME)}")
+            await elector.run(lead)
     return 0

@@ -1,0 +1,1 @@
+"""What a service and systemd tell each other."""

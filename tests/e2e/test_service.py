@@ -1,0 +1,61 @@
+"""`windrow serve` as systemd starts it."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tests.e2e.processes import WINDROW, Shell
+
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
+
+# prctl(2): no program gains privileges, and no memory is both written and executed (the second from Linux 6.3 on).
+NO_NEW_PRIVS, MEMORY_DENY_WRITE_EXECUTE = 38, 65
+
+
+def confine() -> None:
+    """What systemd does for NoNewPrivileges and, with seccomp, for MemoryDenyWriteExecute."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
+    prctl(MEMORY_DENY_WRITE_EXECUTE, 1, 0, 0, 0)
+
+
+def answers(kubeconfig: Path) -> bool:
+    """Whether the API answers at the very first request."""
+    access = parse_kubeconfig(kubeconfig.read_text())
+    context = ssl.create_default_context(cadata=access.ca)
+    try:
+        with urllib.request.urlopen(f"{access.server}/readyz", context=context, timeout=10) as answer:
+            return bool(answer.read())
+    except urllib.error.HTTPError as refused:  # to a user without a name
+        return refused.code in (401, 403)
+
+
+def test_systemd_is_told_that_it_serves_once_it_does_and_that_it_stops(tmp_path: Path):
+    state, log = tmp_path / "state", tmp_path / "log"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, log.open("wb") as out:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        env = {**Shell(tmp_path).env, "NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "120000000"}
+        process = subprocess.Popen(
+            [WINDROW, "serve", "--state-dir", str(state)], env=env, stdout=out, stderr=out, preexec_fn=confine
+        )
+        try:
+            said = [systemd.recv(4096).decode() for _ in range(2)]
+            answered = answers(state / "manager.yaml")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(60)
+        said.append(systemd.recv(4096).decode())
+
+    assert answered
+    assert code == 0, log.read_text()
+    assert sorted(message.split("\n")[0] for message in said) == ["READY=1", "STOPPING=1", "WATCHDOG=1"]
+    [ready] = [message for message in said if message.startswith("READY")]
+    assert "STATUS=serving at https://127.0.0.1:" in ready
