@@ -52,6 +52,12 @@ from windrow.clusters.api.operations.snapshot import (
     token_hash,
 )
 from windrow.clusters.api.secrets import SecretData
+from windrow.clusters.api.updates.turn import (
+    SERVICE_RESTART,
+    MachineUpdate,
+    UpdateFailure,
+    render_machine_update,
+)
 from windrow.clusters.bootstrap_secrets import find_s3_digest
 from windrow.clusters.change.carried_spec import carried_spec, with_credentials
 from windrow.clusters.change.way_back import name_way_back
@@ -169,6 +175,24 @@ def test_a_try_that_failed_is_repeated_when_it_is_due():
         ("Machine s1 to make an etcd snapshot (try 1 of 3 failed: no disk)", due)
     ]
     assert len(snapshots.plan(replace(state, now=due)).actions) == 1
+
+
+def test_a_member_is_asked_once_its_turn_is_over_or_has_failed():
+    state = a_state(1, started(NodeSnapshot("s1")))
+    s1 = next(one for one in state.machines if one.name == "s1")
+
+    def with_turn(failure: UpdateFailure | None):
+        update = MachineUpdate("abc", SERVICE_RESTART, "v1", "", "Apply", failure=failure)
+        status = {**s1.record.status, "update": render_machine_update(update)}
+        others = [one for one in state.machines if one is not s1]
+        return snapshots.plan(replace(state, machines=(record_of(s1, status=status), *others)))
+
+    in_turn = with_turn(None)
+    assert in_turn.actions == []
+    assert [(one.what, one.then) for one in in_turn.waits] == [
+        ("the turn of Machine s1 to end (its service or its VM restarts)", "it makes an etcd snapshot")
+    ]
+    assert [type(one) for one in with_turn(UpdateFailure("Apply", "no")).actions] == [do.SaveSnapshot]
 
 
 def test_all_made_is_finished_and_one_missing_is_failed_with_its_reason():

@@ -41,6 +41,7 @@ from windrow.clusters.plan.operations.actions import (
     WriteS3Secret,
     WriteSnapshotMetadata,
 )
+from windrow.clusters.plan.updates.gates import has_turn
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.text import join_some
 
@@ -272,6 +273,12 @@ def describe_failed(failed: list[NodeSnapshot]) -> str:
 
 def _save(node: NodeSnapshot, state: ClusterState, partial: PartialPlan) -> None:
     name = state.recorded.operations.snapshot.name
+    if (machine := state.machines_by_name.get(node.machine)) is not None and has_turn(machine):
+        partial.wait(
+            f"the turn of Machine {node.machine} to end (its service or its VM restarts)",
+            "it makes an etcd snapshot",
+        )
+        return
     if node.retry_at is not None and state.now < node.retry_at:
         partial.wait(
             f"Machine {node.machine} to make an etcd snapshot (try {node.tries} of {MAX_TRIES} failed: {node.message})",
