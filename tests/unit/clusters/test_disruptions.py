@@ -58,6 +58,20 @@ def workers(count, how=lambda machine: machine, pool=WORKERS):
 # -- etcd
 
 
+def test_a_member_whose_vm_is_gone_leaves_though_another_joins_which_etcd_does_not_let_in_before():
+    """Each would wait for the other: etcd adds no member while one does not answer."""
+    joining = record_of(nodeless(a_machine("s4", SERVERS)), status={})
+    lost = missing(unready(a_machine("s1", SERVERS), LONG_AGO))
+    rest = [a_machine("s2", SERVERS), a_machine("s3", SERVERS)]
+
+    plan = planned(a_cluster(SERVERS), [lost, *rest, joining])
+    assert subjects(plan, DeleteMachine) == ["s1"]
+
+    healthy = asked(a_machine("s1", SERVERS))
+    plan = planned(a_cluster(SERVERS), [healthy, *rest, joining])
+    assert held(plan)["s1"] == "one etcd member at a time; s4 is joining"
+
+
 @pytest.mark.parametrize("deleted_is_down", [False, True], ids=["healthy", "down"])
 @pytest.mark.parametrize(
     ("members", "others_down"), [(members, down) for members in range(2, 8) for down in range(members)]

@@ -195,11 +195,10 @@ def _one_etcd_member_at_a_time(
         waits = _waits_for_another(machine, others, state)
         return f"one etcd member at a time; {others[0]} is leaving" if waits else ""
     joining = [other.name for other in _list_joining(state.active) if other.name != machine.name]
-    if joining and disruption.kind != "remove-member":
+    is_healthy = state.is_healthy_etcd_member(machine)
+    if joining and disruption.kind != "remove-member" and (is_healthy or machine.presence != "missing"):
         return f"one etcd member at a time; {joining[0]} is joining"
-    if state.is_healthy_etcd_member(
-        machine
-    ):  # one that is dead leaves first: it may hold back those that join
+    if is_healthy:  # one that is dead leaves first: etcd adds no member while one does not answer
         reasons = (_joining_now(other, state) for other in state.active if other.is_etcd)
         return next((reason for reason in reasons if reason), "")
     return ""
