@@ -16,6 +16,7 @@ from tests.unit.clusters.builders import (
     a_pool,
     condition,
     held,
+    leaving,
     look,
     minutes,
     missing,
@@ -31,6 +32,7 @@ from tests.unit.clusters.builders import (
 
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.operations.recorded import Operations
 from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.strategy import DrainOptions, UpgradeStrategy
 from windrow.clusters.api.updates.turn import (
@@ -1349,3 +1351,49 @@ def test_one_api_server_inherits_the_charts_where_no_one_is_left_that_was_given_
     assert [one.name for one in lost.machines if inherits_charts(one, lost)] == ["s2"], "it never joined"
     first = look(upgraded(SERVERS, WORKERS), [record_of(s3, is_init_server=True), s2, s1])
     assert not [one.name for one in first.machines if inherits_charts(one, first)]
+
+
+def test_a_worker_waits_for_an_api_server_of_an_older_minor_that_is_being_replaced() -> None:
+    """A kubelet must not be newer than any API server; servers that are replaced have no turn that would come first."""
+    newer = "v1.36.1+rke2r1"
+    servers = [at(one, newer) for one in some("s", 3, SERVERS)]
+    workers = [at(one, OLD) for one in some("w", 1, WORKERS)]
+    cluster = upgraded(SERVERS, a_pool("workers", 1), version=newer)
+
+    plan = plan_of(cluster, [*servers[:2], leaving(at(servers[2], OLD)), *workers])
+    assert subjects(plan, BeginUpdate) == []
+    assert (
+        Wait(
+            f"API server s3, which runs {OLD}, to be replaced",
+            f"it runs {newer}, which no API server may be older than",
+            "w1",
+        )
+        in plan.waits
+    )
+
+    assert subjects(plan_of(cluster, [*servers, *workers]), BeginUpdate) == ["w1"]
+    same_minor = upgraded(SERVERS, a_pool("workers", 1))
+    servers = [at(one, NEW) for one in servers[:2]]
+    plan = plan_of(same_minor, [*servers, leaving(at(a_machine("s3", SERVERS), OLD)), *workers])
+    assert subjects(plan, BeginUpdate) == ["w1"]
+
+
+@pytest.mark.parametrize(
+    ("operations", "begins", "turns"),
+    [
+        (Operations(), [], ["s2"]),
+        (Operations(rotate_token=1), ["BeginTokenRotation"], []),
+        (Operations(rotate_keys=1), ["BeginKeyRotation"], []),
+    ],
+)
+def test_no_turn_begins_with_a_rotation_that_holds_turns(
+    operations: Operations, begins: list[str], turns: list[str]
+) -> None:
+    """It would restart a server with a token that opens nothing any more."""
+    servers = [at(one, OLD) for one in some("s", 3, SERVERS)]
+
+    plan = plan_of(upgraded(SERVERS, operations=operations), servers)
+
+    found = [type(one).__name__ for one in plan.actions if type(one).__name__.endswith("Rotation")]
+    assert found == begins
+    assert subjects(plan, BeginUpdate)[:1] == turns

@@ -67,12 +67,14 @@ def plan_cluster(state: ClusterState) -> Plan:
     else:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
         partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state)).add(restore.plan(state))
-        partial.add(rotation.plan(state))
+        rotations = rotation.plan(state)
+        partial.add(rotations)
         if bootstrap.is_prepared(state):
             partial.add(maintenance.plan(state, disabled=_list_without_remediation(state)))
             if not restore.is_under_way(state):
                 partial.add(charts.plan(state))
-                partial.add(turns.plan(state))  # first: of a machine in its turn that is what is waited for
+                # First: of a machine in its turn that is what is waited for.
+                partial.add(turns.plan(state, may_begin=not rotation.begins(rotations)))
             partial.add(bootstrap.plan(state))
             if not restore.holds_remediation(state):
                 partial.add(pools.plan_remediation(state, diagnoses))

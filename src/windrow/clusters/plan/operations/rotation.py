@@ -21,6 +21,7 @@ from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations import certificates, restarts, restore, token_rotation
 from windrow.clusters.plan.operations.actions import (
     BeginKeyRotation,
+    BeginTokenRotation,
     FailKeyRotation,
     FinishKeyRotation,
     RotateKeys,
@@ -41,6 +42,11 @@ BETWEEN = ("start", FINISHED)
 def holds_turns(state: ClusterState) -> bool:
     """Whether no turn may begin: keys are about to be rotated, or being rotated."""
     return state.recorded.operations.rotation.holds_turns or token_rotation.holds_turns(state)
+
+
+def begins(partial: PartialPlan) -> bool:
+    """Whether a rotation that holds turns begins with this plan: none may begin beside it."""
+    return any(isinstance(one, BeginKeyRotation | BeginTokenRotation) for one in partial.actions)
 
 
 def plan(state: ClusterState) -> PartialPlan:

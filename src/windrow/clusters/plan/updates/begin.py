@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windrow.clusters.api.updates.turn import LIVE
+from windrow.clusters.api.version_steps import read_version
 from windrow.clusters.change.revisions import list_present_hashes
 from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, RecordVersion
 from windrow.clusters.plan.operations import rotation
@@ -13,7 +14,7 @@ from windrow.clusters.plan.updates.gates import has_turn, tier_of
 from windrow.clusters.plan.updates.live_changes import begin_live, is_live
 from windrow.clusters.plan.updates.upgrade_snapshot import has_upgrade_snapshot
 from windrow.clusters.plan.updates.wanted import WantedUpdate, find_version_problem, new_update
-from windrow.clusters.state import ClusterState
+from windrow.clusters.state import ClusterState, MachineState
 
 
 def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: PartialPlan) -> None:
@@ -42,7 +43,26 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
         pool = state.cluster.find_pool(machine.pool)
         if tier_of(machine) == first and pool is not None and not pool.paused:
             one = wanted[machine.name]
+            if older := find_older_api_server(machine, one.version, state):
+                what = f"API server {older.name}, which runs {older.record.version}, to be replaced"
+                partial.wait(
+                    what, f"it runs {one.version}, which no API server may be older than", machine.name
+                )
+                continue
             partial.propose("update", BeginUpdate(one.because, machine.name, new_update(machine, one, state)))
+
+
+def find_older_api_server(machine: MachineState, version: str, state: ClusterState) -> MachineState | None:
+    """A server with an API of an older minor release than `version`, as there is one until its replacement is over: a kubelet must
+    not be newer than any API server. Of the machine's own nothing is said: both become newer at once."""
+    wanted = read_version(version)
+    if wanted is None or machine.record.is_control_plane:
+        return None
+    for one in state.machines:
+        runs = read_version(one.record.version) if one.record.is_control_plane else None
+        if runs is not None and one.record.was_ready and runs.line < wanted.line:
+            return one
+    return None
 
 
 def is_revision_recorded(wanted: WantedUpdate, state: ClusterState) -> bool:

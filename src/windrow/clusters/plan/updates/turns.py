@@ -36,8 +36,8 @@ from windrow.clusters.plan.updates.wanted import WantedUpdate, list_wanted, new_
 from windrow.clusters.state import ClusterState, MachineState
 
 
-def plan(state: ClusterState) -> PartialPlan:
-    """The next step of each turn under way, and the turns that are to begin, once it is recorded what machines run."""
+def plan(state: ClusterState, *, may_begin: bool = True) -> PartialPlan:
+    """The next step of each turn under way, and, if `may_begin`, the turns that are to begin, once it is recorded what machines run."""
     partial = PartialPlan()
     if not state.recorded.initialized:
         return partial
@@ -46,7 +46,7 @@ def plan(state: ClusterState) -> PartialPlan:
         update = machine.record.update
         if update is not None and update.is_in_place:
             _continue(machine, update, wanted.get(machine.name), state, partial)
-    if not correct_records(state, partial):
+    if not correct_records(state, partial) and may_begin:
         begin(wanted, state, partial)
     if state.guest.is_reachable and not state.cluster.paused:
         plan_nodes(state, partial)
