@@ -320,10 +320,10 @@ class Observer:
         """
         cluster = state.cluster
         vms = self._objects.list_vms(cluster.uid, places)
-        asks = any(len(state.of_pool(pool)) < find_replicas(pool, state) for pool in cluster.pools)
         recorded = {machine.record.uid for machine in state.machines}
         try:
-            if vms is None and asks and cluster.has_finalizer and not state.credential_problems:
+            is_usable = cluster.has_finalizer and not state.credential_problems
+            if vms is None and is_usable and _lacks_machines(state):
                 vms = tuple([vm for place in places for vm in await self._list_vms(place, cluster)])
             found = [vm for vm in vms or () if vm.machine_uid not in recorded]
             confirmed = await asyncio.gather(*(self._confirm_vm(vm, places, cluster) for vm in found))
@@ -856,6 +856,10 @@ def _list_hidden(credential: str, cluster: Cluster) -> list[Problem]:
         )
         for config in configs
     ]
+
+
+def _lacks_machines(state: ClusterState) -> bool:
+    return any(len(state.of_pool(pool)) < find_replicas(pool, state) for pool in state.cluster.pools)
 
 
 def _needs_preflight(state: ClusterState) -> bool:
