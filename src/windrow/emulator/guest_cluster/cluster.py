@@ -157,6 +157,7 @@ class GuestCluster:
         self.critical = settings.critical()
         self.clock = clock
         self.changed = Notifier()
+        self.restores = 0  # how often etcd was restored from a snapshot
         self.encryption = start_encryption(settings, Rng(f"encryption of {uid}"))
         self.etcd = EtcdMembers(on_change=self.changed.notify)
         self.etcd.is_embedded = settings.starts_etcd

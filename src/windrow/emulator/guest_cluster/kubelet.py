@@ -197,6 +197,7 @@ class Kubelet:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._renew_lease())
                 group.create_task(self._become_ready())
+                group.create_task(self._follow_restores())
                 group.create_task(volumes.run())
                 group.create_task(self._mirror_static_pods())
                 await self._run_pods()
@@ -362,6 +363,20 @@ class Kubelet:
         if await self.cluster.edit(self._ref, edit, subresource="status") is not None:
             self.guest.log("kubelet", "node is Ready")
         self.cluster.changed.notify()
+
+    async def _follow_restores(self) -> None:
+        """After each restore of etcd, write the status of the Node, which is the one of then; a real kubelet does every ten seconds."""
+        while True:
+            known = self.cluster.restores
+            await self.cluster.changed.wait_for(lambda: self.cluster.restores != known)  # noqa: B023
+            await self.cluster.wait_usable()
+
+            def edit(raw: Raw) -> None:
+                self._refresh_status(raw)
+                self._set_conditions(raw, ready=True)
+
+            await self.cluster.edit(self._ref, edit, subresource="status")
+            self.cluster.changed.notify()
 
     async def _wait_for_api_version(self) -> None:
         """Return once no API server that the kubelet may speak to is of an older minor. A real one does not refuse, either; what

@@ -212,4 +212,5 @@ async def _forget_obsolete(cluster: GuestCluster) -> None:
     for raw in nodes:
         cluster.heartbeats.setdefault(name_of(raw), Heartbeat(alive=False, last=now))
     cluster.reserve_pod_ranges(len(nodes) + _SPARE_RANGES)
+    cluster.restores += 1
     cluster.changed.notify()
