@@ -8,6 +8,9 @@ which machines are lost meanwhile. After each step all troubles end, and the clu
 * edited while machines had their turns: nothing was done to it that none of the plans showed, and nothing more often;
 * either way it runs what the files of the user say, as Harvester and the guest show it, and nothing is pending.
 
+Of each VM that was deleted `edit_deletions` names the one cause that it had. In every second life two managers compete: the one
+that leads dies, or is cut off in the middle of a write, which arrives when the other one leads (`rivals`).
+
 The rules of `cluster_invariants`, `cluster_instants` and `tests/chaos/invariants.py` hold as in `cluster_chaos`.
 
     python -m tests.stories.edit_chaos 17            # what happened in this life, and what is wrong
@@ -29,8 +32,8 @@ from datetime import timedelta
 from typing import Any
 
 from tests.chaos.history import History
-from tests.chaos.invariants import find_silent_waits, find_unexplained_deletions
-from tests.stories.cluster_chaos import Storm, follow
+from tests.chaos.invariants import find_silent_waits
+from tests.stories.cluster_chaos import follow
 from tests.stories.cluster_instants import Instants
 from tests.stories.cluster_invariants import Founded, find_claim_faults, find_faults
 from tests.stories.cluster_rig import stock
@@ -42,7 +45,8 @@ from tests.stories.cluster_topologies import (
     Topology,
     render,
 )
-from tests.stories.crashes import Lives
+from tests.stories.crashes import Lives, Moment
+from tests.stories.edit_deletions import Causes, explain_deletions
 from tests.stories.observed_changes import (
     Done,
     Inventory,
@@ -58,13 +62,14 @@ from tests.stories.observed_changes import (
     until_rest,
     watch_consoles,
 )
+from tests.stories.rivals import Rivals
 from tests.support.clock import run_driven
 from tests.support.simulation import Simulation, simulation
 
 from windrow.app.plan import ClusterPlan
 from windrow.bootstrap.charts import HELM_CHART_CONFIG
 from windrow.client.transport import Transport
-from windrow.clusters.api.kinds import IP_ADDRESS, MACHINE
+from windrow.clusters.api.kinds import ETCD_SNAPSHOT, IP_ADDRESS, MACHINE
 from windrow.clusters.api.manifest.supported_fields import Change
 from windrow.clusters.api.names import CANARY, RETRY_UPDATE, STRATEGY
 from windrow.core.formats.yaml import load
@@ -93,11 +98,11 @@ from windrow.kubernetes.objects import (
     uid_of,
 )
 from windrow.kubernetes.requests import Reply, Request, WatchEvent, put_subresource
-from windrow.kubernetes.resources import CONFIG_MAP, NODE, PVC
+from windrow.kubernetes.resources import CONFIG_MAP, NODE, PVC, ApiResource
 
 PATIENCE = timedelta(hours=3)
 MOST_DOWN_S, TOLD_WITHIN_S = 20.0, 40.0
-TELL_EACH = 25  # lives
+TELL_EACH = 5  # lives
 VERSIONS = ("v1.34.7", "v1.34.8", "v1.35.4", "v1.35.5")
 REFUSED_VERSIONS = ("v1.38.0", "v1.33.1", "latest")
 IMAGES = ("default/jammy", "default/noble")
@@ -162,7 +167,49 @@ class SquallyTransport:
         await self._inner.aclose()
 
 
+@dataclass
+class Deaths:
+    """The fate of the managers: while they happen, death before or after one of `each` writes, and of four times as many of a
+    class that none died at yet; one of `each_cut` cuts its process off instead, where there is another one."""
+
+    rng: Rng
+    each: int = 25
+    each_cut: int = 40
+    happen: bool = False
+    ask_at_s: float | None = None
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def strikes(self, moment: Moment) -> bool:
+        if not self.happen or not moment.write:
+            return False
+        what = f"died {moment.when} {moment.what}"
+        if self.rng.below(self.each if self.seen[what] else max(2, self.each // 4)):
+            return False
+        self.seen[what] += 1
+        return True
+
+    def cuts(self, moment: Moment) -> bool:
+        if not self.happen or self.rng.below(self.each_cut):
+            return False
+        self.seen[f"cut off in {moment.what}"] += 1
+        return True
+
+    def draw_delay_s(self) -> float:
+        return (20.0, 45.0, 120.0, 400.0)[self.rng.below(4)]
+
+
 # -- a life --------------------------------------------------------------------------------------------------------------
+
+
+class RecordingInstants(Instants):
+    """Instants that remember each Machine as it was last."""
+
+    machines: dict[str, Raw]
+
+    async def look(self, kind: ApiResource, before: Raw | None, after: Raw | None) -> None:
+        if kind == MACHINE and after is not None:
+            self.machines[name_of(after)] = after
+        await super().look(kind, before, after)
 
 
 @dataclass
@@ -174,9 +221,9 @@ class Life:
     topology: Topology
     stage: DemoCluster
     history: History
-    instants: Instants
+    instants: RecordingInstants
     consoles: WatchedConsoles
-    storm: Storm
+    deaths: Deaths
     squalls: Squalls
     documents: list[Raw]
     lines: list[str] = field(default_factory=list)
@@ -190,6 +237,7 @@ class Life:
     )
     edits: int = 0
     snapshots: int = 0
+    restores: int = 0
 
     def log(self, what: str) -> None:
         self.lines.append(f"{self.sim.clock.monotonic().total_seconds():8.1f} s  {what}")
@@ -428,17 +476,34 @@ def request_snapshot(life: Life, documents: list[Raw]) -> str:
     return f"etcdSnapshotCreate: {life.snapshots}"
 
 
-def renew_certificates(life: Life, documents: list[Raw]) -> str:
+def rotate(life: Life, documents: list[Raw], field: str) -> str:
     """Not where it waits until the cluster is resumed, and is a request of another step then."""
     if _spec(documents).get("paused"):
         return ""
-    before = _rke(documents).get("rotateCertificates", {}).get("generation", 0)
-    _rke(documents)["rotateCertificates"] = {"generation": before + 1}
-    return f"rotateCertificates: {before + 1}"
+    before = _rke(documents).get(field, {}).get("generation", 0)
+    _rke(documents)[field] = {"generation": before + 1}
+    return f"{field}: {before + 1}"
+
+
+def renew_certificates(life: Life, documents: list[Raw]) -> str:
+    return rotate(life, documents, "rotateCertificates")
+
+
+def rotate_keys(life: Life, documents: list[Raw]) -> str:
+    """K3s has none unless it is told to."""
+    return rotate(life, documents, "rotateEncryptionKeys") if life.topology.distribution == "rke2" else ""
+
+
+def rotate_token(life: Life, documents: list[Raw]) -> str:
+    """Not where a server without etcd is among them: it starts by what another server gives it for the new token, and which of them
+    takes that already is not waited for."""
+    if any(pool.roles == "c" for pool in life.topology.pools):
+        return ""
+    return rotate(life, documents, "rotateToken")
 
 
 def pause(life: Life, documents: list[Raw]) -> str:
-    if _rke(documents).get("rotateCertificates") != _rke(life.at_rest).get("rotateCertificates"):
+    if any(_rke(documents).get(field) != _rke(life.at_rest).get(field) for field in ROTATIONS):
         return ""
     _spec(documents)["paused"] = True
     return "paused"
@@ -457,8 +522,9 @@ EDITS: tuple[Edit, ...] = (
     *(set_cpus, set_memory, set_affinity, grow_disk),
     *(set_image, shrink_disk, set_firmware, set_model),
     *(scale, scale, set_strategy, set_rolling_update, replace_machines),
-    *(request_snapshot, renew_certificates, pause, set_canary),
+    *(request_snapshot, renew_certificates, rotate_keys, rotate_token, pause, set_canary),
 )
+ROTATIONS = ("rotateCertificates", "rotateEncryptionKeys", "rotateToken")
 
 
 def draw_edits(life: Life, count: int) -> tuple[list[Raw], list[str]]:
@@ -508,17 +574,18 @@ async def _step(life: Life) -> list[str]:
     life.instants.quorum_excused = False
     life.at_rest = life.documents
     before = await take_inventory(life.sim, life.stage, life.consoles)
-    plans = [await _edit(life)]
-    life.storm.each, life.storm.blows = life.pick((10, 25, 60)), bool(life.rng.below(4))
+    snapshot = "" if life.rng.below(4) else await _pick_snapshot(life)
+    plans = [await _edit(life, snapshot=snapshot)]
+    life.deaths.each, life.deaths.happen = life.pick((10, 25, 60)), bool(life.rng.below(4))
     life.squalls.each, life.squalls.blow = life.pick((8, 25, 60)), bool(life.rng.below(4))
-    while not life.rng.below(3) and len(plans) < 3:
+    while not snapshot and not life.rng.below(3) and len(plans) < 3:
         await life.sim.advance(seconds=life.pick((1, 10, 45, 120, 300)))
         plans.append(await _edit(life, life.pick((True, False, False))))
-    if not life.rng.below(4):
+    if not snapshot and not life.rng.below(4):
         await life.sim.advance(seconds=life.pick((5, 30, 90)))
         await _strike(life)
     await life.sim.advance(seconds=life.pick((60, 200, 600)))
-    life.storm.blows = life.squalls.blow = False
+    life.deaths.happen = life.squalls.blow = False
     life.log("all troubles are over")
     await life.sim.advance(seconds=TOLD_WITHIN_S)
     faults = await _silent(life)
@@ -535,23 +602,46 @@ async def _step(life: Life) -> list[str]:
         return [*faults, f"no rest: {unrest}"]
     life.log("at rest")
     after = await take_inventory(life.sim, life.stage, life.consoles)
-    faults += _compare(life, plans, before, after)
+    if snapshot:
+        faults += await _check_restore(life, plans, before)
+    else:
+        faults += _compare(life, plans, before, after)
     if not held:
         faults += await find_not_running(life)
     return faults
 
 
-async def _edit(life: Life, is_back: bool = False) -> ClusterPlan:
+# What is asked for once, and not taken back.
+_REQUESTS = {*ROTATIONS, "etcdSnapshotCreate", "etcdSnapshotRestore"}
+
+
+async def _pick_snapshot(life: Life) -> str:
+    """One of the cluster, on the disk of a machine that is there; "" for none."""
+    machines = {name_of(raw) for raw in await life.stage.list_machines()}
+    found = [
+        name_of(raw)
+        for raw in await life.sim.management_client.list(ETCD_SNAPSHOT, NAMESPACE)
+        if nested(raw, "snapshotFile", "nodeName") in machines and nested(raw, "status", "openable") == "True"
+    ]
+    return str(life.pick(sorted(found))) if found else ""
+
+
+async def _edit(life: Life, is_back: bool = False, snapshot: str = "") -> ClusterPlan:
     former = life.documents
-    if is_back and former is not life.at_rest:
+    if snapshot:
+        life.restores += 1
+        life.instants.quorum_excused = True
+        documents = deepcopy(life.documents)
+        _rke(documents)["etcdSnapshotRestore"] = {"name": snapshot, "generation": life.restores}
+        told = [*_let_go(life, documents), f"etcdSnapshotRestore: {snapshot}"]
+        life.seen["edit restore"] += 1
+    elif is_back and former is not life.at_rest:
         documents, told = deepcopy(life.at_rest), ["everything back"]
-        if generation := life.snapshots:
-            _rke(documents)["etcdSnapshotCreate"] = {"generation": generation}
-        if rotation := _rke(former).get("rotateCertificates"):
-            _rke(documents)["rotateCertificates"] = rotation
+        requested = _REQUESTS & _rke(former).keys()
+        _rke(documents).update({field: _rke(former)[field] for field in requested})
         life.seen["edit back"] += 1
     else:
-        documents, told = draw_edits(life, 1 + life.rng.below(3))
+        documents, told = draw_edits(life, 1 + life.rng.below(6))
     life.edits += len(told)
     await stock(life.sim, documents)
     plan = await plan_documents(life.sim, documents)
@@ -653,14 +743,7 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
     for name, was in done.items():
         life.log(f"    {name}: {was}")
         life.seen.update(f"done: {one}" for one in was.times)
-    predicted = [one for plan in plans for one in plan.pending.machines]
-    gone = sum(one.change == "replace" for one in predicted) - sum(
-        one.count for plan in plans for one in plan.pools if one.count < 0
-    )
-    gone += sum(one.count for plan in plans for one in plan.pools if one.count > 0) * (len(plans) > 1)
-    # Where a machine is struck, one that is made meanwhile may have to be made again.
-    gone = gone * len(plans) * (1 + bool(life.struck)) + len(life.struck)
-    faults = find_unexplained_deletions(life.history.deleted, life.asked, gone)
+    faults = _explain(life, Causes(plans, life.asked, life.struck, life.instants.machines, set(before.vms)))
     if len(plans) == 1 and not _is_held(life.documents):
         life.seen["compared whole"] += 1
         faults += find_differences(plans[0], before, done, life.struck)
@@ -674,6 +757,32 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
     elif len(plans) == 1:
         faults += _find_beyond_canary(life, plans[0], before, done)
     return faults + find_excess(plans, before, done, life.struck, life.undone)
+
+
+def _explain(life: Life, causes: Causes) -> list[str]:
+    explained, faults = explain_deletions(life.history.deleted, causes)
+    for name, cause in explained.items():
+        life.log(f"    {name} was deleted: {cause.value}")
+        life.seen[f"deleted: {cause.value}"] += 1
+    return faults
+
+
+async def _check_restore(life: Life, plans: list[ClusterPlan], before: Inventory) -> list[str]:
+    """The servers are those of the snapshot's data or were made anew; no worker was, but where a plan says so."""
+    status = (await life.stage.get_cluster())["status"]
+    phase, run = status.get("etcdSnapshotRestorePhase"), status.get("etcdSnapshotRestoreRun") or {}
+    life.log(f"    the restore is {phase} {run.get('message', '')}")
+    life.seen[f"restore {phase}"] += 1
+    may_go = before.servers if phase == "Finished" else frozenset[str]()
+    machines, names = life.instants.machines, set(before.vms)
+    faults = _explain(life, Causes(plans, life.asked, may_go, machines, names, is_restored=True))
+    if nested(status, "etcdSnapshotRestore", "generation") != life.restores:
+        faults.append(
+            f"restore {life.restores} was asked for, and {status.get('etcdSnapshotRestore')} is told"
+        )
+    if phase not in ("Finished", "Failed") or (phase == "Failed" and not run.get("message")):
+        faults.append(f"the restore is {phase}: {run.get('message')}")
+    return faults
 
 
 def _find_beyond_canary(
@@ -750,7 +859,8 @@ async def find_not_running(life: Life) -> list[str]:
         status = (await life.stage.get_cluster())["status"]
         made = nested(status, "etcdSnapshotCreate", "generation"), status.get("etcdSnapshotCreatePhase")
         if made != (life.snapshots, "Finished"):
-            faults.append(f"snapshot {life.snapshots} was asked for, and {made} is told")
+            run = status.get("etcdSnapshotCreateRun")
+            faults.append(f"snapshot {life.snapshots} was asked for, and {made} is told: {run}")
     return faults
 
 
@@ -792,6 +902,15 @@ class SquallyLives(Lives):
         return SquallyTransport(inner, self.squalls)
 
 
+class SquallyRivals(Rivals):
+    """Two managers whose lines lead through squalls."""
+
+    squalls: Squalls
+
+    def through(self, inner: Transport) -> Transport:
+        return SquallyTransport(inner, self.squalls)
+
+
 async def _live(seed: int) -> Outcome:
     rng = Rng(f"edits/{seed}")
     topology = draw_shape(rng)
@@ -807,14 +926,22 @@ async def _live(seed: int) -> Outcome:
             _set_disk(config, IMAGES[1], 40)
         await stock(sim, [*documents, *other[:-1]])
         before = await inventory(sim.harvester.api)
-        history, instants = History(NAME), Instants(sim, founded, topology.ranges, topology.drains)
-        storm, squalls = Storm(1, rng), Squalls(rng)
+        history = History(NAME)
+        instants = RecordingInstants(sim, founded, topology.ranges, topology.drains)
+        instants.machines = {}
+        deaths, squalls = Deaths(rng), Squalls(rng)
         stage = sim.cluster(NAME, NAMESPACE, PATIENCE)
-        life = Life(sim, rng, topology, stage, history, instants, consoles, storm, squalls, documents)
+        life = Life(sim, rng, topology, stage, history, instants, consoles, deaths, squalls, documents)
         life.version = VERSIONS[0]
         life.log(str(topology))
         _limit(life, documents)
-        lives = SquallyLives(sim, [storm] * 1000, rng.uniform(0, MOST_DOWN_S))
+        down_s, is_one = rng.uniform(0, MOST_DOWN_S), bool(seed % 2)
+        lives: SquallyLives | SquallyRivals
+        lives = (
+            SquallyLives(sim, [deaths] * 1000, down_s)
+            if is_one
+            else SquallyRivals(sim, deaths, deaths, sim.rng, down_s)
+        )
         lives.squalls = squalls
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -828,14 +955,19 @@ async def _live(seed: int) -> Outcome:
             for task in tasks:
                 task.cancel()
         life.log(f"the manager died {len(lives.deaths)} times")
+        if isinstance(lives, Rivals):
+            life.log(f"it was cut off {len(lives.cut)} times; late were {', '.join(map(str, lives.late))}")
+            life.seen.update(f"arrived late: {one.what} -> {one.status}" for one in lives.late)
+            life.seen["arrived while another led"] += sum(one.is_stale for one in lives.late)
         found = dict.fromkeys([*history.faults, *instants.faults, *faults])
-        seen = life.seen + squalls.seen + Counter({"death of the manager": len(lives.deaths)})
+        seen = life.seen + squalls.seen + deaths.seen
+        seen += Counter({"death of the manager": len(lives.deaths), f"{2 - is_one} managers": 1})
         return Outcome(seed, tuple(life.lines), tuple(found), life.edits, seen + Counter(topology.words))
 
 
 async def _steps(life: Life, before: frozenset[Item], founded: Founded) -> list[str]:
     await until_rest(life.sim, life.stage, PATIENCE)
-    for _ in range(3 + life.rng.below(3)):
+    for _ in range(3 + life.rng.below(4)):
         faults = await _step(life)
         if not faults and not _is_held(life.documents):
             faults += await find_faults(life.sim, life.stage, before, founded)
@@ -860,7 +992,7 @@ def main(first: int, end: int | None) -> int:
         lived, broken, edits = lived + 1, broken + bool(outcome.faults), edits + outcome.edits
         seen += Counter(outcome.seen)
         if outcome.faults:
-            print(f"seed {seed}: {'; '.join(outcome.faults)}", flush=True)
+            print("\n".join((*outcome.lines, f"seed {seed}: {'; '.join(outcome.faults)}")), flush=True)
         if lived % TELL_EACH == 0:
             print(
                 f"seeds {first} to {seed} were lived: {edits} edits, {broken} lives with faults", flush=True

@@ -144,12 +144,21 @@ def find_differences(
         predicted, pool = predict(plan, name, is_server=name in before.servers), before.pools[name]
         if name in excused or was.times == predicted:
             continue
+        if _restarts_once_for_all(was.times, predicted, plan):
+            continue
         if was.times["replace"] and removed[pool]:
             removed[pool] -= 1
             continue
         told = ", ".join(f"{count} {change}" for change, count in sorted(predicted.items())) or "nothing"
         faults.append(f"{told} was predicted of {name}, and {was} was done")
     return faults
+
+
+def _restarts_once_for_all(was: Counter[Change], predicted: Counter[Change], plan: ClusterPlan) -> bool:
+    """Whether the service started less often than predicted, since a start that comes anyway after a request counts for it."""
+    saved = predicted - was
+    most = min(len(plan.orders), predicted.total() - 1)
+    return not was - predicted and saved.keys() == {"service restart"} and saved.total() <= most
 
 
 def find_excess(
@@ -217,19 +226,21 @@ async def until_rest(
     sim: Simulation, stage: DemoCluster, within: timedelta, *, holds: Callable[[], bool] = lambda: False
 ) -> None:
     """Return once nothing has been under way for a while: every machine is there and Ready, none has a turn, and nothing is
-    pending but what is refused, or `holds` back. Raises NoRest."""
+    pending but what is refused, or `holds` back, which is asked at the end of that while. Raises NoRest."""
     end = sim.clock.now() + within
     await sim.advance(seconds=LEAST_S)
-    since = sim.clock.now()
-    while sim.clock.now() < since + timedelta(seconds=REST_S):
-        if why := await _find_unrest(sim, stage, holds()):
-            since = sim.clock.now()
+    since, is_over = sim.clock.now(), False
+    while not is_over:
+        is_over = sim.clock.now() >= since + timedelta(seconds=REST_S)
+        why = await _find_unrest(sim, stage)
+        if why := why or (is_over and await _find_pending(sim, stage, holds())) or "":
+            since, is_over = sim.clock.now(), False
             if since > end:
                 raise NoRest(why)
         await sim.advance(seconds=5)
 
 
-async def _find_unrest(sim: Simulation, stage: DemoCluster, is_held: bool) -> str:
+async def _find_unrest(sim: Simulation, stage: DemoCluster) -> str:
     cluster, machines = await stage.get_cluster(), await stage.list_machines()
     status = cluster.get("status") or {}
     if status.get("observedGeneration") != cluster["metadata"].get("generation"):
@@ -239,6 +250,11 @@ async def _find_unrest(sim: Simulation, stage: DemoCluster, is_held: bool) -> st
             return f"Machine {name_of(raw)}: {nested(raw, 'status', 'update') or nested(raw, 'status', 'waiting')}"
     if not is_ready(cluster):
         return f"the Cluster: {status.get('waiting') or status.get('conditions')}"
+    return ""
+
+
+async def _find_pending(sim: Simulation, stage: DemoCluster, is_held: bool) -> str:
+    cluster = await stage.get_cluster()
     try:
         plan = await plan_existing(cluster, sim.management_client, sim.clock.now())
     except KubeError as error:
