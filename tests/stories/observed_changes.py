@@ -157,7 +157,7 @@ def find_differences(
 def _restarts_once_for_all(was: Counter[Change], predicted: Counter[Change], plan: ClusterPlan) -> bool:
     """Whether the service started less often than predicted, since a start that comes anyway after a request counts for it."""
     saved = predicted - was
-    most = min(len(plan.orders), predicted.total() - 1)
+    most = min(len(plan.requests), predicted.total() - 1)
     return not was - predicted and saved.keys() == {"service restart"} and saved.total() <= most
 
 
