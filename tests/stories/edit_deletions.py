@@ -71,7 +71,7 @@ class Causes:
         return name not in self.before and not is_ready(machine) and through in addresses
 
     def _addresses_of(self, name: str) -> Sequence[str]:
-        return nested(self.machines.get(name, {}), "status", "addresses", default=())
+        return tuple(nested(self.machines.get(name, {}), "status", "addresses", default=()))
 
 
 def explain_deletions(deleted: Iterable[Vm], causes: Causes) -> tuple[dict[str, Cause], list[str]]:

@@ -85,7 +85,8 @@ class RivalLine(Line):
             return await super()._carry(request, number, what)
         if number and self._rival.leads:
             self._rivals.begin(self._arrive_late(request, number, what, self._rival.late_s))
-        return await _wait_forever()
+        await _wait_forever()
+        raise AssertionError("no answer comes")
 
     async def _arrive_late(self, request: Request, number: int, what: str, late_s: float) -> None:
         sent_s = self._rivals.now_s
@@ -107,7 +108,7 @@ class RivalLine(Line):
             yield event
 
 
-async def _wait_forever() -> Any:
+async def _wait_forever() -> None:
     await asyncio.Event().wait()
 
 
