@@ -14,6 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from windrow.app.clock import SystemClock
+from windrow.app.metrics.api_server import ApiServerMetrics
+from windrow.app.metrics.emulator import EmulatorMetrics
 from windrow.bootstrap.config.values import KINDS, TEXTS_END
 from windrow.bootstrap.immutable_config import IMMUTABLE_KEYS, ImmutableKey
 from windrow.cli import exit_codes, main
@@ -28,11 +31,14 @@ from windrow.clusters.api.manifest.supported_fields import (
     OnChange,
 )
 from windrow.clusters.change.fields import NOT_YET, POOL, on_change_of_option
+from windrow.clusters.metrics.manager import ManagerMetrics
+from windrow.clusters.plan.disruptions import REASONS
 from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.nodedriver.options import OPTIONS
 from windrow.nodedriver.schema import harvester_config_crd
+from windrow.probes.metrics import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -330,6 +336,58 @@ def delays() -> str:
     )
 
 
+def _metric_rows(registry: Registry) -> str:
+    rows = "\n".join(
+        f"| `{one.name}` | {one.type} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
+        for one in sorted(registry.metrics, key=lambda one: one.name)
+    )
+    return f"| Metric | Type | Labels | What it counts |\n|---|---|---|---|\n{rows}\n"
+
+
+def metrics() -> str:
+    manager, api = ManagerMetrics(SystemClock()).registry, Registry()
+    ApiServerMetrics(api, None)
+    return (
+        f"# Metrics\n\n{MADE}\n{METRICS_HEAD}\n"
+        f"## The cluster manager\n\n{_metric_rows(manager)}\n"
+        "Values of `reason` in `windrow_disruptions_total` and `windrow_disruptions_held`: "
+        f"{', '.join(f'`{reason}`' for reason in sorted(REASONS.values()))}.\n\n"
+        f"## The embedded management API, on the same page\n\n{_metric_rows(api)}\n"
+        f"## `windrow emulate`\n\nBeside those of its API server:\n\n{_metric_rows(_emulators())}"
+    )
+
+
+def _emulators() -> Registry:
+    found, api = EmulatorMetrics(None).registry, Registry()
+    ApiServerMetrics(api, None)
+    shared = {one.name for one in api.metrics}
+    found.metrics = [one for one in found.metrics if one.name not in shared]
+    return found
+
+
+METRICS_HEAD = """`windrow serve` has the page `/metrics` on its management API, in Prometheus' text format:
+
+    kubectl --kubeconfig windrow-state/manager.yaml get --raw /metrics
+
+It names the Clusters of all tenants, so it is for whom the API's RBAC allows to `get` that path. No role of tenants includes it.
+Prometheus gets a ServiceAccount with ClusterRole `windrow-metrics-reader`:
+
+    kubectl -n default create serviceaccount prometheus
+    kubectl create clusterrolebinding prometheus --clusterrole windrow-metrics-reader --serviceaccount default:prometheus
+    kubectl -n default create token prometheus --duration 8760h
+
+`windrow serve --metrics-bind-address HOST:PORT` serves `/metrics` on a port of its own as well, with TLS, beside `/healthz`, `/livez`
+and `/readyz`. With `--kubeconfig` that is the only place: tokens are reviewed in that Kubernetes, for which the manager needs ClusterRole
+`system:auth-delegator`. `windrow emulate` has `/metrics` on the emulated Harvester's API.
+
+**Cardinality.** No series has the name of a Machine. A Cluster that is well has three or four series (phase, machines by phase,
+end of certificates), one more for each condition that is not True, and one for each pool whose breaker has tripped. With 1,000 Clusters
+and 10,000 Machines that are 3,000 series, a page of 300 kB, and at most 10,000 of one metric: what is beyond is left out, and
+`windrow_metrics_dropped_series` says how many. Reasons and conditions are those of the objects; what is no CamelCase word counts as
+`Other`.
+"""
+
+
 def cloud_provider_flags() -> str:
     tables = []
     for section, flags in SECTIONS.items():
@@ -343,10 +401,6 @@ def cloud_provider_flags() -> str:
                 f"## {section}\n\n| Flag | Type | Default | What it does |\n|---|---|---|---|\n{rows}\n"
             )
     idle = sorted(f"`--{flag.name}`" for flags in SECTIONS.values() for flag in flags if not flag.has_effect)
-    metrics = "\n".join(
-        f"| `{one.name}` | {one.type} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
-        for one in sorted(Metrics().registry.metrics, key=lambda one: one.name)
-    )
     return (
         f"# Flags and metrics of `harvester-cloud-provider`\n\n{MADE}\n"
         "[The rest of its reference](cloud-provider.md).\n\n"
@@ -354,7 +408,7 @@ def cloud_provider_flags() -> str:
         + "\n## Accepted without effect\n\n"
         "The Go program takes them, so an existing `extraArgs` keeps working; the log names those that are given.\n\n"
         f"{', '.join(idle)}\n\n"
-        f"## Metrics\n\n| Metric | Type | Labels | What it counts |\n|---|---|---|---|\n{metrics}\n"
+        f"## Metrics\n\n{_metric_rows(Metrics().registry)}\n"
     )
 
 
@@ -410,6 +464,7 @@ PAGES = {
     "changes.md": changes,
     "delays.md": delays,
     "cloud-provider-flags.md": cloud_provider_flags,
+    "metrics.md": metrics,
 }
 
 

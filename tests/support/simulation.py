@@ -22,12 +22,14 @@ from windrow.app.embedded import install_crds, make_manager, management_api
 from windrow.app.emulate import preload_objects
 from windrow.app.guest_programs import guest_programs
 from windrow.app.loop import running
+from windrow.app.metrics.api_server import ApiServerMetrics
 from windrow.app.network import Connect, in_process_connector
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.metrics.manager import ManagerMetrics
 from windrow.clusters.sources.manager_leases import ManagerIdentity
 from windrow.core.rng import Rng
 from windrow.demo.cluster import DemoCluster
@@ -52,6 +54,7 @@ class Simulation:
     connect: Connect
     reported: list[TimelineEntry | CheckRecord] = field(default_factory=list)
     request_counts: Counter[str] = field(default_factory=Counter)
+    metrics: ManagerMetrics = field(init=False)  # of the last manager
     _manager_task: asyncio.Task[None] | None = None
 
     @property
@@ -108,6 +111,7 @@ class Simulation:
             self.request_counts,
             identity=identity,
             matrix=matrix,
+            metrics=self.new_metrics(),
         )
 
         async def process() -> None:
@@ -116,6 +120,13 @@ class Simulation:
 
         self._manager_task = asyncio.get_running_loop().create_task(process())
         return self._manager_task
+
+    def new_metrics(self) -> ManagerMetrics:
+        """Those of a new process."""
+        self.metrics = ManagerMetrics(self.clock)
+        ApiServerMetrics(self.metrics.registry, self.api)
+        self.metrics.register_leader("windrow-manager", lambda: True)
+        return self.metrics
 
     async def kill_manager(self) -> None:
         """Cancel the manager without any cleanup of its own."""

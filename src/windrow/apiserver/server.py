@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from windrow.apiserver.request.authn import (
     read_impersonation,
 )
 from windrow.apiserver.request.flow_control import FlowControl
+from windrow.apiserver.request.hooks import RequestHooks
 from windrow.apiserver.request.info import (
     ApiCall,
     RequestInfo,
@@ -93,6 +95,8 @@ VERB_TABLE: dict[str, Callable[[ServerContext, ResourceType, ApiCall], Awaitable
 # Subresources of Pods that lead into a container.
 CONTAINER_STREAMS = ("attach", "exec", "log", "portforward", "proxy")
 NAMED_VERBS = ("get", "update", "patch", "delete")
+# Those that are counted by their names.
+COUNTED_VERBS = frozenset({*VERB_TABLE, "watch", "head", "options", "post", "put"})
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -145,6 +149,7 @@ class ApiServer:
         self.subresource_versions: dict[str, tuple[str, ...]] = {}
         self.routes: dict[str, RouteHandler] = {}
         self.warn_of_write: Callable[[ResourceType], str] = lambda type: ""
+        self.hooks = RequestHooks()
         self._nonresource = NonResourceHandler(
             self.registry,
             lambda: self.version,
@@ -316,16 +321,30 @@ class ApiServer:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def send(self, request: Request, peer: Peer) -> Reply:
+        began = self.context.clock.monotonic()
         try:
             user = await self.authenticator.authenticate(request, peer)
         except KubeError as error:
-            return apierrors.error_reply(error)
+            return self._refuse(request, error, began)
         info = parse_request_info(request.path)
         is_list = info.is_resource and request_verb(request.method, info, query_options(request)) == "list"
         try:
             return await self._flows.reply(user, lambda: self.handle(request, user), is_list=is_list)
         except KubeError as error:
-            return apierrors.error_reply(error)
+            return self._refuse(request, error, began)
+
+    def _refuse(self, request: Request, error: KubeError, began: timedelta) -> Reply:
+        """The reply to a request that was not handled."""
+        self._count_request(request, error.status or 500, began)
+        return apierrors.error_reply(error)
+
+    def _count_request(self, request: Request, code: int, began: timedelta) -> None:
+        info = parse_request_info(request.path)
+        type = self.registry.find(info.group, info.version, info.plural) if info.is_resource else None
+        verb = request_verb(request.method, info, query_options(request)) if type else request.method.lower()
+        took = (self.context.clock.monotonic() - began).total_seconds()
+        resource = type.kind.group_resource if type is not None else ""
+        self.hooks.on_request(verb if verb in COUNTED_VERBS else "other", resource, code, took)
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
@@ -336,10 +355,16 @@ class ApiServer:
 
     async def handle(self, request: Request, user: UserInfo) -> Reply:
         """The reply to `request` of an authenticated user; errors are Status replies."""
+        began, code = self.context.clock.monotonic(), 500
         try:
-            return await self._handle(request, user)
-        except KubeError as error:
-            return apierrors.error_reply(error)
+            try:
+                reply = await self._handle(request, user)
+            except KubeError as error:
+                reply = apierrors.error_reply(error)
+            code = reply.status
+            return reply
+        finally:
+            self._count_request(request, code, began)
 
     async def _handle(self, request: Request, user: UserInfo) -> Reply:
         await self.prepare()
@@ -385,6 +410,27 @@ class ApiServer:
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """A watch of an authenticated user; `listing` is held while its initial events are sent. Raises the API error on
         entry."""
+        began, code, resource = self.context.clock.monotonic(), 500, ""
+        async with AsyncExitStack() as stack:
+            try:
+                type, events = await self._open_watch(stack, request, user, listing or nullcontext())
+                code, resource = 200, type.kind.group_resource
+            except KubeError as error:
+                code = error.status or code
+                raise
+            finally:
+                self._count_request(request, code, began)
+            self.hooks.on_watch(resource, 1)
+            stack.callback(self.hooks.on_watch, resource, -1)
+            yield events
+
+    async def _open_watch(
+        self,
+        stack: AsyncExitStack,
+        request: Request,
+        user: UserInfo,
+        listing: AbstractAsyncContextManager[None],
+    ) -> tuple[ResourceType, AsyncIterator[WatchEvent]]:
         await self.prepare()
         user = await self._impersonated(request, user)
         info, options = parse_request_info(request.path), query_options(request)
@@ -393,8 +439,8 @@ class ApiServer:
         form = negotiate(request.accept)
         call = ApiCall("watch", info, user, options)
         check_options(call)
-        async with watch(self.context, type, call, listing or nullcontext()) as events:
-            yield self._transform_events(type, events, form, call.options) if form.as_ else events
+        events = await stack.enter_async_context(watch(self.context, type, call, listing))
+        return type, self._transform_events(type, events, form, call.options) if form.as_ else events
 
     async def _transform_events(
         self,

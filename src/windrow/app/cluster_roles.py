@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 READ = ["get", "list", "watch"]
 CHANGE = ["delete", "deletecollection", "patch", "update"]
-VIEW, EDIT = "windrow-view", "windrow-edit"
+VIEW, EDIT, METRICS_READER = "windrow-view", "windrow-edit", "windrow-metrics-reader"
 
 
 def cluster_roles() -> list[Raw]:
-    """The ClusterRoles `windrow-view` and `windrow-edit`."""
+    """The ClusterRoles `windrow-view`, `windrow-edit`, and for Prometheus `windrow-metrics-reader`, which no other one includes."""
     configs = {"apiGroups": [HARVESTER_CONFIG.group], "resources": ["*"]}  # of every node driver
     view = [
         _rule(CLUSTER, READ),
@@ -41,7 +41,12 @@ def cluster_roles() -> list[Raw]:
         # What they say is the guest's word; deleting one deletes the snapshot.
         _rule(ETCD_SNAPSHOT, ["delete", "deletecollection"]),
     ]
-    return [_role(VIEW, view, "view", "edit", "admin"), _role(EDIT, edit, "edit", "admin")]
+    metrics = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    return [
+        _role(VIEW, view, "view", "edit", "admin"),
+        _role(EDIT, edit, "edit", "admin"),
+        _role(METRICS_READER, [metrics]),
+    ]
 
 
 def _rule(kind: ApiResource, verbs: list[str]) -> dict[str, Any]:

@@ -28,14 +28,17 @@ from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.loop import running
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend
 from windrow.app.manifest_checks.changes import OPTION_RULES
+from windrow.app.metrics.api_server import ApiServerMetrics
+from windrow.app.metrics.page import serve_metrics
 from windrow.app.network import Connect, CountingTransport
-from windrow.app.state.backup import open_store, serve_backups
+from windrow.app.state.backup import database_bytes, open_store, serve_backups
 from windrow.app.state.directory import CA_FILE, MANAGER_FILE, lock_state_dir
 from windrow.app.state.identity import load_or_create_store_uid
 from windrow.app.state.pki import RenewingIdentity, load_or_create_ca
 from windrow.bootstrap.pki import USER
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
+from windrow.client.middleware.metrics import InstrumentedTransport
 from windrow.client.middleware.rate_limit import RateLimitedTransport
 from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
@@ -43,6 +46,7 @@ from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.api.references import parse_secret_reference
 from windrow.clusters.controller import ClusterController
+from windrow.clusters.metrics.manager import ManagerMetrics
 from windrow.clusters.sources.manager_leases import LeasedTransport, ManagerIdentity
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
@@ -58,6 +62,7 @@ from windrow.kubernetes.resources import CRD, NAMESPACE
 from windrow.nodedriver.schema import harvester_config_crd
 
 LOOPBACK = "127.0.0.1"
+LEASE_NAME = ("kube-system", "windrow-manager")
 # Rancher's namespaces for clusters and cloud credentials, which its manifests name.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
 
@@ -69,6 +74,7 @@ class EmbeddedManager:
     access: ClientConfig
     kubeconfig_path: Path
     request_counts: Counter[str]
+    metrics: ManagerMetrics
 
 
 def management_crds() -> list[dict[str, Any]]:
@@ -128,6 +134,7 @@ def make_manager(
     plugins: PluginSettings | None = None,
     identity: ManagerIdentity | None = None,
     matrix: SupportMatrix | None = None,
+    metrics: ManagerMetrics | None = None,
 ) -> tuple[ClusterController, MachineBackend]:
     """The cluster controller on the management API behind `transport`, and its machine backend; the caller runs both.
 
@@ -135,7 +142,8 @@ def make_manager(
 
     Without `plugins`, machines on Harvester are created directly, and no other driver exists.
     """
-    api = Client(transport)
+    metrics = metrics or ManagerMetrics(clock)
+    api = Client(InstrumentedTransport(transport, clock, metrics.on_request("management")))
     counts = request_counts if request_counts is not None else Counter()
 
     def connect_counted(access: ClientConfig) -> Transport:
@@ -148,7 +156,9 @@ def make_manager(
 
         if proxy and not access.proxy_url:
             access = replace(access, proxy_url=proxy)
-        leased = LeasedTransport(connect(access), require_lease)
+        leased = LeasedTransport(
+            InstrumentedTransport(connect(access), clock, metrics.on_request(label)), require_lease
+        )
         return RateLimitedTransport(CountingTransport(leased, counts, label), clock)
 
     read_kubeconfig = partial(read_credential, api)
@@ -178,6 +188,7 @@ def make_manager(
         identity=identity,
         matrix=matrix,
         option_rules=OPTION_RULES,
+        metrics=metrics,
     )
     return manager, backend
 
@@ -231,6 +242,10 @@ async def embedded_manager(
         if isinstance(store, SqliteStore):
             serve_backups(api, store, state_dir)
         request_counts: Counter[str] = Counter()
+        metrics = ManagerMetrics(clock)
+        metrics.register_leader(LEASE_NAME[1], lambda: True)
+        ApiServerMetrics(metrics.registry, api, partial(database_bytes, state_dir) if persistent else int)
+        serve_metrics(api, metrics.registry)
         path = state_dir / MANAGER_FILE
         port = port or (find_last_port(path) if persistent else 0)
 
@@ -246,10 +261,10 @@ async def embedded_manager(
             store_uid = load_or_create_store_uid(state_dir, rng) if persistent else ""
             identity = await read_identity(Client(api.local()), store_uid, rng)
             manager, backend = make_manager(
-                api.local(), connect, clock, rng, request_counts, proxy, plugins, identity, matrix
+                api.local(), connect, clock, rng, request_counts, proxy, plugins, identity, matrix, metrics
             )
             async with backend.running(), running(manager.run):
-                yield EmbeddedManager(write_kubeconfig(), path, request_counts)
+                yield EmbeddedManager(write_kubeconfig(), path, request_counts, metrics)
 
 
 def find_last_port(path: Path) -> int:

@@ -17,6 +17,8 @@ from windrow.apiserver.request.info import UserInfo
 from windrow.app.clock import SystemClock
 from windrow.app.guest_programs import GuestProcess, guest_programs
 from windrow.app.loop import running
+from windrow.app.metrics.emulator import EmulatorMetrics
+from windrow.app.metrics.page import serve_metrics
 from windrow.app.options import Output
 from windrow.app.preload import (
     CPU_MODEL,
@@ -208,6 +210,7 @@ async def embedded_harvester(
             hosts=site.hosts,
         )
         serve_consoles(harvester)
+        serve_metrics(harvester.api, EmulatorMetrics(harvester).registry)
         async with running(harvester.run), serve(harvester, port=port) as served:
             if cloud_provider is not None:
                 cloud_provider.proxy_url = served.proxy_url

@@ -17,7 +17,7 @@ class ServeOptions:
     """`kubeconfig` is of a Kubernetes that holds the management API; None means the embedded store in `state_dir`. `proxy` is
     the HTTP proxy to every Harvester and guest whose kubeconfig names none. `env` is for the kubeconfigs' exec plugins.
     `driver` is the docker-machine plugin for machines on Harvester, None to create them directly. `allow_file_urls`:
-    NodeDrivers may have `file:` URLs. `support_matrix` is the text of a file that replaces parts of Windrow's, "" for none. The API listens on the address `bind`; `port` 0 is the one that it had before."""
+    NodeDrivers may have `file:` URLs. `support_matrix` is the text of a file that replaces parts of Windrow's, "" for none. The API listens on the address `bind`; `port` 0 is the one that it had before. `metrics_bind_address` is where probes and metrics are served on a port of their own, "" for none."""
 
     state_dir: Path
     port: int = 0
@@ -28,6 +28,7 @@ class ServeOptions:
     driver: Path | None = None
     allow_file_urls: bool = False
     support_matrix: str = ""
+    metrics_bind_address: str = ""
 
 
 class Output(Protocol):

@@ -9,8 +9,9 @@ from datetime import timedelta
 
 from windrow.app.clock import SystemClock
 from windrow.app.cluster_roles import install_cluster_roles
-from windrow.app.embedded import embedded_manager, install_crds, make_manager, read_identity
+from windrow.app.embedded import LEASE_NAME, embedded_manager, install_crds, make_manager, read_identity
 from windrow.app.machines import PluginSettings, require_harvester_driver, sandbox_notice
+from windrow.app.metrics.port import new_endpoints, serving_metrics
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.app.state.directory import open_state_directory
@@ -18,6 +19,7 @@ from windrow.app.systemd.notify import notifying
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix, read_matrix, shipped_matrix
 from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector, LeaderTransport
+from windrow.clusters.metrics.manager import ManagerMetrics
 from windrow.core.errors import UserError
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import NotFound
@@ -26,7 +28,6 @@ from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import DEPLOYMENT, LEASE
 from windrow.protocols.dockermachine import HEARTBEAT_TIMEOUT_S
 
-LEASE_NAME = ("kube-system", "windrow-manager")
 # How long a plugin goes on when this process is stopped, and so sends no heartbeat.
 PLUGIN_SURVIVAL = timedelta(seconds=HEARTBEAT_TIMEOUT_S)
 
@@ -92,12 +93,23 @@ async def run(options: ServeOptions, out: Output) -> int:
         ) as managed,
         notifying(options.env, clock) as notifier,
     ):
-        out.print_line(f"The cluster manager serves at {managed.access.server}.")
-        out.print_line(f"Kubeconfig: {managed.kubeconfig_path}")
-        out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
-        notifier.ready(f"serving at {managed.access.server}")
-        await asyncio.Event().wait()
+        api = sockets.connect(managed.access)
+        endpoints = new_endpoints(
+            managed.metrics.registry, api, clock, lambda: True, managed.metrics.sources.watching
+        )
+        async with serving_metrics(options.metrics_bind_address, endpoints, clock) as metrics_port:
+            out.print_line(f"The cluster manager serves at {managed.access.server}.")
+            _print_metrics_port(metrics_port, out)
+            out.print_line(f"Kubeconfig: {managed.kubeconfig_path}")
+            out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
+            notifier.ready(f"serving at {managed.access.server}")
+            await asyncio.Event().wait()
     return 0
+
+
+def _print_metrics_port(port: int | None, out: Output) -> None:
+    if port is not None:
+        out.print_line(f"Probes and metrics: port {port}, with TLS.")
 
 
 def _plugin_settings(options: ServeOptions) -> PluginSettings:
@@ -120,6 +132,8 @@ async def _serve_external(options: ServeOptions, matrix: SupportMatrix, out: Out
         elector = LeaderElector(
             Client(transport), *LEASE_NAME, f"{socket.gethostname()}_{rng.uid()}", clock, rng
         )
+        metrics = ManagerMetrics(clock)
+        metrics.register_leader(LEASE_NAME[1], lambda: elector.is_leader)
         manager, backend = make_manager(
             LeaderTransport(transport, elector),
             lambda access: LeaderTransport(sockets.connect(access), elector),
@@ -129,6 +143,10 @@ async def _serve_external(options: ServeOptions, matrix: SupportMatrix, out: Out
             plugins=replace(_plugin_settings(options), may_run=lambda: elector.may_delegate(PLUGIN_SURVIVAL)),
             identity=await read_identity(Client(transport), "", rng),
             matrix=matrix,
+            metrics=metrics,
+        )
+        endpoints = new_endpoints(
+            metrics.registry, transport, clock, lambda: elector.is_leader, metrics.sources.watching
         )
         out.print_line(
             f"The cluster manager keeps its objects at {access.server}; waiting for Lease {'/'.join(LEASE_NAME)}."
@@ -140,7 +158,11 @@ async def _serve_external(options: ServeOptions, matrix: SupportMatrix, out: Out
             async with backend.running():
                 await manager.run()
 
-        async with notifying(options.env, clock) as notifier:
+        async with (
+            notifying(options.env, clock) as notifier,
+            serving_metrics(options.metrics_bind_address, endpoints, clock) as metrics_port,
+        ):
+            _print_metrics_port(metrics_port, out)
             notifier.ready(f"waiting for Lease {'/'.join(LEASE_NAME)}")
             await elector.run(lead)
     return 0

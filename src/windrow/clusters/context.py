@@ -94,6 +94,11 @@ class ProcessState:
     readings: dict[str, KnownReading] = field(default_factory=dict)  # by machine uid
     stale_watches: dict[str, StaleWatch] = field(default_factory=dict)  # by the cluster's uid
 
+    @property
+    def longest_lag(self) -> timedelta:
+        """For how long, at most, a watch has been seen behind."""
+        return max((one.until - one.since for one in self.stale_watches.values()), default=timedelta())
+
 
 @dataclass(frozen=True, slots=True)
 class ReconcileContext:

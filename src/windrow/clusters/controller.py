@@ -32,6 +32,7 @@ from windrow.clusters.execute.maintenance_actions import MaintenanceActions
 from windrow.clusters.execute.operations import OperationActions
 from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.update_actions import UpdateActions
+from windrow.clusters.metrics.manager import ManagerMetrics, ObservedPool, Sources
 from windrow.clusters.observer import Observer, clusters_using_config
 from windrow.clusters.orphans import MachineClaim, OrphanVm, ReportingVm
 from windrow.clusters.plan.actions import CreateServiceAccount, DeleteMachine, EvictPods, Wait
@@ -109,8 +110,10 @@ class ClusterController:
         identity: ManagerIdentity | None = None,
         matrix: SupportMatrix | None = None,
         option_rules: OptionRules | None = None,
+        metrics: ManagerMetrics | None = None,
     ) -> None:
         self._clock = clock
+        self._metrics = metrics or ManagerMetrics(clock)
         self._infrastructure = machines
         self._rng = rng
         self._failures: dict[str, dict[str, ActionFailure]] = {}  # by cluster uid, then by subject
@@ -225,14 +228,34 @@ class ClusterController:
             ),
             MaintenanceActions(self._context, guests),
         )
+        self._executor.on_action = self._metrics.on_action
         self._spacing: Spacing[ObjectRef] = Spacing(clock)
         self.controller: Controller[ObjectRef] = Controller(
             "clusters",
-            self.reconcile,
+            self._metrics.timed("clusters", self.reconcile),
             clock,
             rng,
             max_concurrent=MAX_CONCURRENT,
             flow_of=lambda ref: ref.namespace,
+            on_added=self._metrics.on_added,
+        )
+        self._metrics.sources = self._metric_sources()
+        self._metrics.register_queue("clusters", lambda: len(self.controller.queue))
+
+    def _metric_sources(self) -> Sources:
+        informers: tuple[Informer[Any], ...] = (
+            self._clusters.informer,
+            self._machines.informer,
+            self._secrets.informer,
+            self._addresses.informer,
+            self._snapshots.informer,
+        )
+        return Sources(
+            clusters=self._clusters.values,
+            machines=self._machines.values,
+            ip_pools=lambda: (ObservedPool(*one) for one in self._objects.list_ip_pools()),
+            watching=lambda: {one.kind.plural: one.is_watching for one in informers},
+            watch_lag_s=lambda: self._context.process_state.longest_lag.total_seconds(),
         )
 
     async def run(self) -> None:
@@ -398,6 +421,7 @@ class ClusterController:
         self._enqueue_awaiting_address()
 
     def _enqueue_change(self, ref: ObjectRef) -> None:
+        self._metrics.on_change(ref)
         self.controller.queue.add_after(ref, self._spacing.left(ref))
 
     def _enqueue_awaiting_address(self) -> None:
@@ -452,6 +476,7 @@ class ClusterController:
                 self._hosts.watch(self._group, key, ())
             self._awaiting_address.discard(key)
             self._spacing.forget(key)
+            self._metrics.forget(key)
             return SETTLED
         if self._group is not None:
             self._prober.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
@@ -472,6 +497,7 @@ class ClusterController:
         connection = self._connect_guest(key, state)
         self._spacing.on_reconciled(key, len(state.machines))
         plan = plan_cluster(state)
+        self._metrics.on_planned(key, plan.held, state.credential_end)
         if state.contested or any(
             may_await_address(one, state.cluster.find_pool(one.pool)) for one in state.active
         ):
@@ -488,6 +514,7 @@ class ClusterController:
             failures = self._failures.get(state.cluster.uid, {})
         else:
             failures = self._failures[state.cluster.uid] = await self._executor.execute(plan, state)
+            self._metrics.on_admitted(one for one in plan.admitted if one.machine not in failures)
             if failures:
                 self._probe_credentials(state)
             if plan.actions and not failures and not _only_waits(plan):

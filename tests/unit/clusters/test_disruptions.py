@@ -32,8 +32,9 @@ from windrow.bootstrap.spec import Role
 from windrow.clusters.api.status import Breaker, RecordedStatus
 from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.orphans import OrphanVm
+from windrow.clusters.plan import disruptions
 from windrow.clusters.plan.actions import DeleteMachine, Disruption, RemoveEtcdMember
-from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, admit, is_tripped
+from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER, REASONS, admit, is_tripped
 from windrow.clusters.plan.planner import Plan
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -597,3 +598,20 @@ def test_a_healthy_member_whose_removal_goes_on_takes_nothing_from_the_budget_of
 
     assert subjects(plan, RemoveEtcdMember) == ["s1"]
     assert subjects(plan, DeleteMachine) == ["s6"]
+
+
+# -- what metrics call it
+
+
+def test_every_gate_has_a_word_of_its_own_for_metrics():
+    gates = {*disruptions._ETCD_GATES, *disruptions._GATES, disruptions._update}
+
+    assert set(REASONS) == gates
+    assert len(set(REASONS.values())) == len(gates)
+    assert all(word.isalpha() and word[0].isupper() for word in REASONS.values())
+
+
+def test_what_is_held_names_the_gate_that_held_it():
+    plan = planned(a_cluster(WORKERS), workers(3, missing))
+
+    assert {one.gate for one in plan.held} == {"Breaker"}

@@ -130,6 +130,15 @@ class MemoryStore:
     def rev(self) -> Rev:
         return self._rev
 
+    @property
+    def compacted_rev(self) -> Rev:
+        """The revision up to which changes are forgotten."""
+        return self._oldest
+
+    def count_by_resource(self) -> dict[str, int]:
+        """How many objects there are, by `resource_prefix`."""
+        return {prefix: len(keys) for prefix, keys in self._keys.items()}
+
     async def find(self, key: str) -> Entry | None:
         return self._entries.get(key)
 

@@ -84,6 +84,12 @@ def open_store(state_dir: Path) -> SqliteStore:
     return SqliteStore(state_dir / STORE_FILE)
 
 
+def database_bytes(state_dir: Path) -> int:
+    """The size of the manager's database with its log."""
+    sizes = (state_dir / name for name in _DATABASE)
+    return sum(path.stat().st_size for path in sizes if path.exists())
+
+
 def _interrupted(state_dir: Path, reason: str = "") -> RestoreInterrupted:
     moved = _find_moved(state_dir)
     back = f"move the files in {moved} back to {state_dir}, then " if moved else ""

@@ -75,6 +75,8 @@ class Executor:
         self._on_update = update_actions
         self._on_maintenance = maintenance_actions
         self._events = EventRecorder(context.api, COMPONENT, context.clock, context.rng)
+        # Called with each action, and whether it was executed or has failed.
+        self.on_action: Callable[[Action, bool], None] = lambda action, is_done: None
 
     async def execute(self, plan: Plan, state: ClusterState) -> dict[str, ActionFailure]:
         """Execute the plan; failures are returned by subject. One subject's failure does not stop the others."""
@@ -120,8 +122,10 @@ class Executor:
                 break
             except Exception as error:
                 failures[subject] = self._describe_failure(action, error, about)
+                self.on_action(action, False)
                 break
             executed.append(action)
+            self.on_action(action, True)
         return executed
 
     async def _execute(self, action: Action, state: ClusterState) -> None:

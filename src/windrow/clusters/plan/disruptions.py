@@ -59,12 +59,12 @@ def admit(
         may_hold_data = machine.is_etcd and state.recorded.initialized
         gates = (*_ETCD_GATES, *_GATES) if may_hold_data else _GATES
         gates = (_update,) if disruption.kind == "update" else gates
-        reasons = (gate(disruption, machine, state, admitted) for gate in gates)
-        reason: Reason = next((reason for reason in reasons if reason), "")
+        reasons = ((gate(disruption, machine, state, admitted), gate) for gate in gates)
+        reason, gate = next((found for found in reasons if found[0]), ("", gates[0]))
         if reason:
             because, until = (reason, None) if isinstance(reason, str) else reason
             hint, due = _recovery_hint(machine, state) if reason == LAST_ETCD_MEMBER else ("", None)
-            held.append(HeldDisruption(disruption, because, until or due, hint))
+            held.append(HeldDisruption(disruption, because, until or due, hint, REASONS[gate]))
         else:
             admitted.add(_with_counted(disruption, machine, state) if may_hold_data else disruption, machine)
     return admitted.disruptions, held
@@ -435,3 +435,17 @@ _GATES: tuple[Gate, ...] = (
     _one_control_plane_at_a_time,
     _breaker,
 )
+# What metrics call the gates, part of the API.
+REASONS: Mapping[Gate, str] = {
+    _last_etcd_member: "LastEtcdMember",
+    _etcd_state_unknown: "EtcdStateUnknown",
+    _unrecorded_etcd_member: "UnrecordedEtcdMember",
+    _one_etcd_member_at_a_time: "EtcdMemberChanging",
+    _majority_of_pools: "PoolMajority",
+    _during_update: "MachineUpdating",
+    _host_maintenance: "HostMaintenance",
+    _quorum: "EtcdQuorum",
+    _one_control_plane_at_a_time: "ControlPlaneChanging",
+    _breaker: "Breaker",
+    _update: "UpdateTurn",
+}

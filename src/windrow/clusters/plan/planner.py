@@ -13,6 +13,7 @@ from windrow.clusters.plan.actions import (
     CreateLoadBalancer,
     CreateServiceAccount,
     DeleteMachine,
+    Disruption,
     HeldDisruption,
     ProvisionVM,
     StartVM,
@@ -37,6 +38,7 @@ class Plan:
     waits: tuple[Wait, ...] = ()
     refused: tuple[Problem, ...] = ()
     diagnoses: Diagnoses = field(default_factory=dict)
+    admitted: tuple[Disruption, ...] = ()
 
     @cached_property
     def held_by_machine(self) -> Mapping[str, HeldDisruption]:
@@ -89,7 +91,7 @@ def plan_cluster(state: ClusterState) -> Plan:
     waits = tuple(partial.waits)
     if actions != wanted:
         waits = (_wait_for_lease(state.lease), *waits)
-    return Plan(actions, tuple(held), waits, refused, diagnoses)
+    return Plan(actions, tuple(held), waits, refused, diagnoses, tuple(admitted))
 
 
 def _list_without_remediation(state: ClusterState) -> frozenset[str]:

@@ -284,6 +284,14 @@ class HarvesterObjects:
             return None
         return {one.name: one for one in watched.informer.values() if isinstance(one, IPPool)}
 
+    def list_ip_pools(self) -> Iterator[tuple[str, IPPool]]:
+        """All IPPools that are watched, each with the credential that shows it."""
+        for (place, kind), watched in self._watched.items():
+            if kind == IP_POOL and watched.informer is not None:
+                yield from (
+                    (place.credential, one) for one in watched.informer.values() if isinstance(one, IPPool)
+                )
+
     def _begin_and_end(
         self, group: asyncio.TaskGroup, begun: Iterable[Place], ended: Iterable[Place], kinds: Iterable[_Kind]
     ) -> None:

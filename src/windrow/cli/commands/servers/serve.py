@@ -13,8 +13,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from windrow.cli import connect, options
+from windrow.cli import connect, exit_codes, options
 from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError
 from windrow.cli.paths import find_driver_program, read_support_matrix, require_writable_directory
 
 
@@ -29,6 +30,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_machine_backend(parser)
     parser.add_argument("--allow-file-urls", action="store_true", help="allow node drivers with a file: URL")
     options.add_support_matrix(parser)
+    parser.add_argument(
+        "--metrics-bind-address",
+        metavar="HOST:PORT",
+        default="",
+        help="serve /healthz, /readyz and /metrics on a port of their own, too (default: /metrics of the API only)",
+    )
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
@@ -53,5 +60,20 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         driver=find_driver_program(args.machine_backend, args.driver, context),
         allow_file_urls=args.allow_file_urls,
         support_matrix=read_support_matrix(args.support_matrix, context),
+        metrics_bind_address=_checked_address(args.metrics_bind_address),
     )
     return run_service(serve.run(wanted, PlainOutput(context)))
+
+
+def _checked_address(text: str) -> str:
+    """The address, before anything is started. Raises CliError."""
+    from windrow.app.metrics.port import parse_address
+
+    try:
+        if text:
+            parse_address(text)
+    except ValueError as error:
+        raise CliError(
+            f"--metrics-bind-address: {error}.", "As in --metrics-bind-address :8443.", exit_codes.USAGE
+        ) from error
+    return text

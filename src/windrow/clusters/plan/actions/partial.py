@@ -64,12 +64,14 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class HeldDisruption:
-    """A disruption that was not admitted, and why. `hint`: the commands that end the wait, where only a person can."""
+    """A disruption that was not admitted, and why. `hint`: the commands that end the wait, where only a person can. `gate`
+    is what metrics call the gate that held it."""
 
     disruption: Disruption
     because: str
     until: datetime | None = None
     hint: str = ""
+    gate: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.because}; {self.hint}" if self.hint else self.because
