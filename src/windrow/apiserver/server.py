@@ -326,6 +326,11 @@ class ApiServer:
             user = await self.authenticator.authenticate(request, peer)
         except KubeError as error:
             return self._refuse(request, error, began)
+        return await self.send_as(request, user)
+
+    async def send_as(self, request: Request, user: UserInfo) -> Reply:
+        """The reply to `request` of an authenticated user, within what one user may have under way."""
+        began = self.context.clock.monotonic()
         info = parse_request_info(request.path)
         is_list = info.is_resource and request_verb(request.method, info, query_options(request)) == "list"
         try:
@@ -349,6 +354,12 @@ class ApiServer:
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         user = await self.authenticator.authenticate(request, peer)
+        async with self.stream_as(request, user) as events:
+            yield events
+
+    @asynccontextmanager
+    async def stream_as(self, request: Request, user: UserInfo) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """A watch of an authenticated user, within how many one user may have open. Raises the API error on entry."""
         with self._flows.watching(user):
             async with self.handle_watch(request, user, self._flows.listing(user)) as events:
                 yield events

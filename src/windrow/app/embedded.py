@@ -24,6 +24,8 @@ from windrow.apiserver.storage.port import Store
 from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.apiserver.types.builtins import BUILTINS
 from windrow.apiserver.types.registry import ResourceType
+from windrow.app.access.dashboard import dashboard_beside
+from windrow.app.access.service import DashboardOptions
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.loop import running
 from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend
@@ -34,7 +36,7 @@ from windrow.app.network import Connect, CountingTransport
 from windrow.app.state.backup import database_bytes, open_store, serve_backups
 from windrow.app.state.directory import CA_FILE, MANAGER_FILE, lock_state_dir
 from windrow.app.state.identity import load_or_create_store_uid
-from windrow.app.state.pki import RenewingIdentity, load_or_create_ca
+from windrow.app.state.pki import RenewingIdentity, load_or_create_ca, serving_names
 from windrow.bootstrap.pki import USER
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
@@ -75,6 +77,7 @@ class EmbeddedManager:
     kubeconfig_path: Path
     request_counts: Counter[str]
     metrics: ManagerMetrics
+    dashboard: str = ""  # the address of its first page; "" for none
 
 
 def management_crds() -> list[dict[str, Any]]:
@@ -225,6 +228,7 @@ async def embedded_manager(
     proxy: str = "",
     plugins: PluginSettings | None = None,
     matrix: SupportMatrix | None = None,
+    dashboard: DashboardOptions | None = None,
 ) -> AsyncIterator[EmbeddedManager]:
     """A cluster manager with its kubeconfig in `state_dir`. Raises DirectoryInUse.
 
@@ -254,7 +258,7 @@ async def embedded_manager(
             write_private(path, render_kubeconfig(access, "windrow"))
             return access
 
-        served = RenewingIdentity(ca, state_dir / CA_FILE, clock, _serving_names(bind), write_kubeconfig)
+        served = RenewingIdentity(ca, state_dir / CA_FILE, clock, serving_names(bind), write_kubeconfig)
         async with running(api.run), Listener(api, bind, port, identity=served.current) as listener:
             await install_crds(Client(api.local()))
             await install_cluster_roles(Client(api.local()))
@@ -263,8 +267,12 @@ async def embedded_manager(
             manager, backend = make_manager(
                 api.local(), connect, clock, rng, request_counts, proxy, plugins, identity, matrix, metrics
             )
-            async with backend.running(), running(manager.run):
-                yield EmbeddedManager(write_kubeconfig(), path, request_counts, metrics)
+            async with (
+                backend.running(),
+                running(manager.run),
+                dashboard_beside(api, dashboard, ca, state_dir, clock) as address,
+            ):
+                yield EmbeddedManager(write_kubeconfig(), path, request_counts, metrics, address)
 
 
 def find_last_port(path: Path) -> int:
@@ -273,12 +281,6 @@ def find_last_port(path: Path) -> int:
         return urlsplit(parse_kubeconfig(path.read_text()).server).port or 0
     except (OSError, ValueError, UserError):
         return 0
-
-
-def _serving_names(bind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """DNS names and addresses for the serving certificate of a server that listens on `bind`."""
-    names = ("localhost", *((socket.gethostname(),) if bind != LOOPBACK else ()))
-    return names, tuple(dict.fromkeys((LOOPBACK, bind)))
 
 
 def _url(bind: str, port: int) -> str:

@@ -90,6 +90,7 @@ async def run(options: ServeOptions, out: Output) -> int:
             proxy=options.proxy,
             plugins=_plugin_settings(options),
             matrix=matrix,
+            dashboard=options.dashboard,
         ) as managed,
         notifying(options.env, clock) as notifier,
     ):
@@ -101,6 +102,10 @@ async def run(options: ServeOptions, out: Output) -> int:
             out.print_line(f"The cluster manager serves at {managed.access.server}.")
             _print_metrics_port(metrics_port, out)
             out.print_line(f"Kubeconfig: {managed.kubeconfig_path}")
+            if managed.dashboard:
+                out.print_line(
+                    f"Dashboard: {managed.dashboard} (a link that signs you in: windrow dashboard)"
+                )
             out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
             notifier.ready(f"serving at {managed.access.server}")
             await asyncio.Event().wait()

@@ -37,6 +37,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command(
             "serve", "servers.serve", "run the management API and the cluster manager", long_running=True
         ),
+        Command("dashboard", "dashboard", "print a link that signs a browser in to the pages of serve"),
         Command("backup", "servers.backup", "write the manager's database and CA to a file"),
         Command(
             "restore", "servers.restore", "put a backup in place of a manager's database; restore a cluster"

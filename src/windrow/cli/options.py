@@ -125,6 +125,24 @@ def add_bind(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dashboard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dashboard-port",
+        type=_port,
+        default=0,
+        metavar="PORT",
+        help="port of the dashboard (default: that of the last start with this DIR, else a free one)",
+    )
+    parser.add_argument(
+        "--dashboard-bind",
+        type=_address,
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address that the dashboard listens on, with TLS where it is not loopback (default: 127.0.0.1)",
+    )
+    parser.add_argument("--no-dashboard", action="store_true", help="serve no dashboard")
+
+
 def _proxy(text: str) -> str:
     if not text:  # the default; argparse converts it, too
         return text

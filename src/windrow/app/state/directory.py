@@ -27,13 +27,17 @@ MANAGER_FILE = "manager.yaml"
 CA_FILE = "manager-ca.json"
 STORE_FILE = "manager.db"
 IDENTITY_FILE = "manager-identity.json"
+DASHBOARD_FILE = "dashboard.url"
 MACHINES_DIRECTORY = "machines"
 DRIVERS_DIRECTORY = "drivers"
 
 # What is ours by its name. A directory that a user named may hold other files; those are left alone.
 _OURS = (
     f"{STORE_FILE}*",
-    *(f"{name}*" for name in (CA_FILE, IDENTITY_FILE, MANAGER_FILE, HARVESTER_FILE, CREDENTIALS_FILE)),
+    *(
+        f"{name}*"
+        for name in (CA_FILE, IDENTITY_FILE, MANAGER_FILE, HARVESTER_FILE, CREDENTIALS_FILE, DASHBOARD_FILE)
+    ),
     "*.lock",
     MACHINES_DIRECTORY,
     DRIVERS_DIRECTORY,

@@ -6,6 +6,7 @@ The CA lasts for ten years, what it signs for one. What it signs is renewed by t
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +27,15 @@ RENEWAL = timedelta(days=30)
 _NOTICES = (CERTIFICATE_LIFETIME, RENEWAL, timedelta())
 
 _log = logging.getLogger(__name__)
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def serving_names(bind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """DNS names and addresses for the serving certificate of a server that listens on `bind`."""
+    names = ("localhost", *((socket.gethostname(),) if bind != LOOPBACK else ()))
+    return names, tuple(dict.fromkeys((LOOPBACK, bind)))
 
 
 class BadCa(UserError):

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.paths import find_driver_program, read_support_matrix, require_writable_directory
+
+if TYPE_CHECKING:
+    from windrow.app.access.service import DashboardOptions
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="keep the objects in this Kubernetes cluster instead"
     )
+    options.add_dashboard(parser)
     options.add_proxy(parser)
     options.add_machine_backend(parser)
     parser.add_argument("--allow-file-urls", action="store_true", help="allow node drivers with a file: URL")
@@ -36,6 +41,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="serve /healthz, /readyz and /metrics on a port of their own, too (default: /metrics of the API only)",
     )
+
+
+def _dashboard(args: argparse.Namespace) -> DashboardOptions | None:
+    from windrow.app.access.service import DashboardOptions
+    from windrow.dashboard.serve import serve_dashboard
+
+    if args.no_dashboard:
+        return None
+    return DashboardOptions(serve_dashboard, args.dashboard_bind, args.dashboard_port)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
@@ -61,6 +75,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         allow_file_urls=args.allow_file_urls,
         support_matrix=read_support_matrix(args.support_matrix, context),
         metrics_bind_address=_checked_address(args.metrics_bind_address),
+        dashboard=_dashboard(args),
     )
     return run_service(serve.run(wanted, PlainOutput(context)))
 

@@ -1,0 +1,1 @@
+"""The management API for programs that act for its users."""

@@ -1,0 +1,51 @@
+"""What every page is given, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.kubernetes.errors import BadRequest
+
+# Of a namespace or a name in a path: none of the API is longer.
+MAX_NAME_LENGTH = 253
+ALL_NAMESPACES = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """The API as the user who has signed in; what the address asks for; and the time, read once."""
+
+    api: Client
+    now: datetime
+    query: Mapping[str, str]
+    names: tuple[str, ...] = ()  # the parts of the path that name objects
+    home: str = ""  # the namespace in which the user has begun; "" for all
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that is asked for; "" for all."""
+        wanted = self.query.get("namespace") or self.home
+        if len(wanted) > MAX_NAME_LENGTH:
+            raise BadRequest("the name of the namespace is too long", status=400)
+        return "" if wanted == ALL_NAMESPACES else wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A template with its values. `live` names the kinds that it shows in `changes`; `commands` show the same in a terminal."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    section: str = ""
+    live: str = ""
+    live_namespace: str = ""
+    commands: tuple[str, ...] = ()
+    status: int = 200
+
+
+ReadPage = Callable[[PageContext], Awaitable[Page]]
