@@ -19,9 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Stamps say which part of the set-up is done; they lie in .venv, so removing it starts afresh.
 RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
+SITE := $(VENV)/.windrow-site
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel demo test test-long mutants admission chaos check format lock docs setup bench chart stubs driver driver-pins clean
+.PHONY: help wheel demo test test-long mutants admission chaos check format lock docs docs-site setup bench chart stubs driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -99,7 +100,15 @@ lock: $(DEV)  ## bring the lock files up to date with the inputs (ARGS="--upgrad
 docs: $(DEV)  ## write the reference pages that are made from the code
 	@$(BIN)/python scripts/reference.py
 
+docs-site: $(SITE)  ## make the documentation a site, in dist/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs --quiet build --strict $(ARGS)
+	@echo "dist/site/index.html"
+
 setup: $(DEV)  ## the set-up that the others do when they need it
+
+$(SITE): $(RUN) requirements/docs.txt
+	@$(UV) --require-hashes -r requirements/docs.txt
+	@touch $@
 
 clean:  ## remove the set-up and every cache
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

@@ -27,6 +27,10 @@ LOCKS = {
     "setup.txt": (["requirements/setup.in"], []),
     "run.txt": (["pyproject.toml"], ["--extra", "all"]),
     "dev.txt": (["requirements/dev.in"], ["--constraint", "requirements/run.txt"]),
+    "docs.txt": (
+        ["requirements/docs.in"],
+        ["--constraint", "requirements/run.txt", "--constraint", "requirements/dev.txt"],
+    ),
 }
 
 
