@@ -38,12 +38,12 @@ def test_the_navigation_has_the_headings_of_the_index_in_its_order() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("see [the stories](../../tests/a.py), row by row", "see the stories (`tests/a.py`), row by row"),
-        ("[`m.json`](../../src/m.json)", "`src/m.json`"),
+        ("see [the stories](../../LICENSE), row by row", "see the stories (`LICENSE`), row by row"),
+        ("[`Makefile`](../../Makefile)", "`Makefile`"),
         ("[this](../how-to/x.md#there)", "[this](../how-to/x.md#there)"),
         ("[that](y.md)", "[that](y.md)"),
         ("[far](https://example.org)", "[far](https://example.org)"),
-        ("```\n[x](../../tests/a.py)\n```", "```\n[x](../../tests/a.py)\n```"),
+        ("```\n[x](../../LICENSE)\n```", "```\n[x](../../LICENSE)\n```"),
     ],
 )
 def test_a_link_that_leaves_the_documentation_is_words_with_the_path(text: str, shown: str) -> None:
