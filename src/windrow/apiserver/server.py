@@ -268,6 +268,15 @@ class ApiServer:
             )
             await create(replace(self.context, rng=rng), type, call)
 
+    async def ensure_kubernetes_service(self, rng: Rng) -> None:
+        """Create Service default/kubernetes where it is gone, as kube-apiserver does; it gets another uid."""
+        type = self.registry.find_kind(SERVICE)
+        if type is None or self._service_ranges is None:
+            return
+        raw = render_kubernetes_service(self._service_ranges)
+        if await self.store.find(type.key(namespace_of(raw), name_of(raw))) is None:
+            await self._create_system_object(type, raw, rng)
+
     async def _create_system_object(self, type: ResourceType, raw: Raw, rng: Rng | None = None) -> None:
         info = RequestInfo.of(type.kind, namespace_of(raw))
         hooks: dict[str, Any] = dict.fromkeys(

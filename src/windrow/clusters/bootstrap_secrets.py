@@ -225,7 +225,7 @@ async def read_files(find: FindSecret, cluster: Cluster) -> tuple[FileContents, 
                 ref = resource.ref(given["name"], cluster.namespace)
                 if ref not in known:
                     known[ref] = await find(ref)
-                if refusal := _find_fault(known[ref], ref, cluster):
+                if refusal := find_fault_of_use(known[ref], ref, cluster):
                     field = f"{where}.{kind}.name"
                     problems.append(Problem(f"{field}: {refusal[0]}", refusal[1], field))
                 else:
@@ -249,7 +249,7 @@ def _size_of_files(cluster: Cluster, contents: FileContents) -> int:
     return sum(len(contents.get((kind, name, key), b"")) for kind, name, key, _ in files)
 
 
-def _find_fault(raw: Raw | None, ref: ObjectRef, cluster: Cluster) -> tuple[str, str] | None:
+def find_fault_of_use(raw: Raw | None, ref: ObjectRef, cluster: Cluster) -> tuple[str, str] | None:
     """What keeps the Cluster from using the object, and the cure."""
     name = f"{ref.kind.kind} {ref.namespace}/{ref.name}"
     command = f"annotate --overwrite {ref.kind.kind.lower()} {ref.name} {AUTHORIZED_CLUSTERS}={cluster.name}"

@@ -22,7 +22,6 @@ from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import new_machine_name, render_machine
 from windrow.clusters.api.secrets import (
     GUEST_KUBECONFIG,
-    CredentialError,
     render_kubeconfig_secret,
     render_secrets,
 )
@@ -37,6 +36,7 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
+from windrow.clusters.execute.cluster_secrets import ensure_secret
 from windrow.clusters.orphans import guest_account_of, location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.names import list_reserved
@@ -49,7 +49,7 @@ from windrow.harvester.identity import ca_fingerprint, compare_identity
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.errors import AlreadyExists, KubeError
 from windrow.kubernetes.kubeconfig import render_kubeconfig
-from windrow.kubernetes.objects import Raw, annotations_of, uid_of
+from windrow.kubernetes.objects import annotations_of, uid_of
 from windrow.kubernetes.resources import SECRET, SERVICE
 
 log = with_values(logging.getLogger(__name__))
@@ -83,30 +83,7 @@ class ClusterActions:
 
     async def create_secrets(self, action: do.CreateSecrets, state: ClusterState) -> None:
         raw = render_secrets(state.cluster, new_cluster_secrets(self._context.clock.now()))
-        await self._ensure_secret(raw, state, update=False)
-
-    async def _ensure_secret(self, raw: Raw, state: ClusterState, update: bool) -> None:
-        """Create a Secret of the Cluster; with `update`, write its data where it exists.
-
-        One that belonged to an earlier Cluster of the same name is replaced.
-        """
-        api, ref = self._context.api, SECRET.ref(raw["metadata"]["name"], state.cluster.namespace)
-        try:
-            made = await api.create(SECRET, raw)
-        except AlreadyExists:
-            found = await api.get(ref)
-            owner = annotations_of(found).get(CLUSTER_UID)
-            if not owner:
-                raise CredentialError(
-                    f"Secret {ref.namespace}/{ref.name} exists and is not this cluster's",
-                    "rename or remove it",
-                ) from None
-            if owner != state.cluster.uid:
-                await api.delete(ref, uid=uid_of(found))
-                made = await api.create(SECRET, raw)
-            else:
-                made = await api.patch(ref, {"data": raw["data"]}) if update else found
-        self._context.secrets.mutated(made)
+        await ensure_secret(self._context, raw, state, update=False)
 
     async def record_service_account(self, action: do.RecordServiceAccount, state: ClusterState) -> None:
         planned = GuestServiceAccount(
@@ -306,7 +283,7 @@ class ClusterActions:
             also[f"{cluster.name}-fqdn"] = replace(access, server=address, ca=ca)
         text = render_kubeconfig(access, cluster.name, also=also)
         raw = render_kubeconfig_secret(state.cluster, text, action.server, now + KUBECONFIG_RENEWAL)
-        await self._ensure_secret(raw, state, update=True)
+        await ensure_secret(self._context, raw, state, update=True)
 
     async def delete_service_account(self, action: do.DeleteServiceAccount, state: ClusterState) -> None:
         recorded = state.recorded.service_account

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
+from windrow.bootstrap.spec import BootstrapSpec
 from windrow.clusters.api import names
+from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.bootstrap_data import (
@@ -23,7 +25,7 @@ from windrow.clusters.bootstrap_data import (
     find_layout,
     find_restore,
 )
-from windrow.clusters.bootstrap_secrets import resolve_secrets
+from windrow.clusters.bootstrap_secrets import resolve_s3, resolve_secrets
 from windrow.clusters.context import (
     WATCH_LAG,
     ReconcileContext,
@@ -38,6 +40,7 @@ from windrow.clusters.context import (
 from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
+from windrow.clusters.plan.operations.new_cluster import TAINT
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.state import ClusterState, MachineState, read_node
 from windrow.clusters.status import WATCH_HINT
@@ -117,8 +120,18 @@ class MachineActions:
             state.guest_credential.credential,
             list_node_ips(found, state.cluster),
         )
-        intent = replace(intent, restore=find_restore(machine, cluster))
+        intent = await self._with_restore(intent, machine, cluster)
         return find_distribution(machine.version).render(intent, self._context.matrix)
+
+    async def _with_restore(self, intent: BootstrapSpec, machine: Machine, cluster: Cluster) -> BootstrapSpec:
+        """With the snapshot that the machine restores. One of another Cluster is where that has it, and nothing of that runs yet."""
+        restore, source = find_restore(machine, cluster), cluster.recorded.operations.source
+        if restore is None or source is None or source.separated:
+            return replace(intent, restore=restore)
+        find, consent = self._context.api.find, self._context.require_consent
+        etcd = await resolve_s3(find, cluster.namespace, {"s3": source.s3}, consent)
+        restore = replace(restore, s3=etcd["s3"])
+        return replace(intent, restore=restore, taints=(*intent.taints, TAINT))
 
     async def render_scrubbed(self, found: MachineState, state: ClusterState) -> str:
         """What the machine reads at a start after its first: without secrets, and without what was needed once."""

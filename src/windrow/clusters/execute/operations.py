@@ -31,6 +31,7 @@ from windrow.clusters.api.operations.snapshot import (
     render_snapshot,
     spec_digest,
 )
+from windrow.clusters.api.operations.source import STATUS
 from windrow.clusters.bootstrap_data import find_layout
 from windrow.clusters.bootstrap_secrets import resolve_secrets
 from windrow.clusters.context import (
@@ -41,17 +42,20 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
+from windrow.clusters.execute.copy_source import CopySource
 from windrow.clusters.execute.in_place_restore import (
     InPlaceRestore,
     RenderUserData,
     find_problem_of_file,
 )
 from windrow.clusters.execute.key_rotation import KeyRotation
+from windrow.clusters.execute.separation import Separation
 from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.in_place import find_holder
+from windrow.clusters.plan.operations.new_cluster import is_unseparated
 from windrow.clusters.plan.operations.restore import check_snapshot, is_under_way, restored_spec
 from windrow.clusters.plan.operations.snapshots import (
     MAX_TRIES,
@@ -112,6 +116,7 @@ class OperationActions:
         self._rotation = KeyRotation(context, supervisors.open)
         self._token = TokenRotation(context, supervisors.open)
         self._in_place = InPlaceRestore(context, guests, machines, render)
+        self._source, self._separation = CopySource(context), Separation(context, guests)
 
     async def execute(self, action: OperationAction, state: ClusterState) -> None:
         match action:
@@ -139,6 +144,10 @@ class OperationActions:
                 await self._start_restore(state)
             case do.AdvanceRestore():
                 await self._set_restore_phase(action.phase, state)
+            case do.SeparateCopy():
+                await self._separation.separate(action, state)
+            case do.ReleaseCopy():
+                await self._separation.release(action, state)
             case do.RequestClusterReset():
                 await self._in_place.request(action, state)
             case do.EndClusterReset():
@@ -411,17 +420,26 @@ class OperationActions:
             }
             await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
             return
+        copied = {key: found.pop(key) for key in (STATUS,) if key in found}
         run |= {
             "id": f"{request.generation}-{int(now.timestamp())}",
             "s3": dict.fromkeys(recorded.s3),  # it is read where the spec says
             **found,
         }
-        change = {"etcdSnapshotRestorePhase": "Started", "etcdSnapshotRestoreRun": run}
+        change = {"etcdSnapshotRestorePhase": "Started", "etcdSnapshotRestoreRun": run, **copied}
         await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
 
     async def _find_source(self, action: do.BeginRestore, state: ClusterState) -> dict[str, Any] | Problem:
         """What is recorded of where the data come from, and of the machines that are replaced; or why there is no restore."""
         request = action.request
+        if request.source is not None:
+            described = await self._source.describe(request, state)
+            replaced = list(action.replaced)
+            return (
+                described
+                if isinstance(described, Problem)
+                else {"file": request.name, "replaced": replaced, **described}
+            )
         if request.member:
             reset = self._in_place.describe_reset(request, state)
             return reset if isinstance(reset, Problem) else {"file": None, **reset}
@@ -464,7 +482,9 @@ class OperationActions:
 
     async def _restore_spec(self, state: ClusterState) -> None:
         recorded, cluster = state.recorded.operations.restore, state.cluster
-        if not recorded.name:
+        if is_unseparated(state):
+            await self._source.adopt_secrets(state)
+        if not recorded.name or is_unseparated(state):
             await self._set_restore_phase("Shutdown", state)
             return
         now = cluster.raw.get("spec") or {}

@@ -22,7 +22,7 @@ from windrow.clusters.plan.actions import (
 from windrow.clusters.plan.diagnosis import Diagnoses, diagnose_all, remediation_disabled
 from windrow.clusters.plan.disruptions import admit
 from windrow.clusters.plan.hosts import maintenance
-from windrow.clusters.plan.operations import restore, rotation, snapshots
+from windrow.clusters.plan.operations import new_cluster, restore, rotation, snapshots
 from windrow.clusters.plan.updates import charts, turns
 from windrow.clusters.plan.volumes import fencing
 from windrow.clusters.state import ClusterState, ManagerLease
@@ -80,7 +80,9 @@ def plan_cluster(state: ClusterState) -> Plan:
             partial.add(bootstrap.plan(state))
             if not restore.holds_remediation(state):
                 partial.add(pools.plan_remediation(state, diagnoses))
-            partial.add(deletion.plan(state)).add(pools.plan(state))
+            partial.add(deletion.plan(state))
+            if not new_cluster.holds_pools(state):
+                partial.add(pools.plan(state))
         else:
             partial.add(deletion.plan(state))
     if state.cluster.deletion_timestamp is None and not restore.is_exclusive(state):
@@ -127,7 +129,8 @@ def find_refusals(state: ClusterState) -> tuple[Problem, ...]:
 
 def _is_tolerable(problem: Problem, state: ClusterState) -> bool:
     suffixes = ("machineConfigRef", "machineConfigRef.kind", ".labels")
-    if problem.field == "spec.kubernetesVersion" or problem.field.endswith(suffixes):
+    whole = problem.field == "spec.kubernetesVersion" or problem.field.startswith(restore.FIELD)
+    if whole or problem.field.endswith(suffixes):
         return True
     # Machines are made with what is recorded.
     return state.recorded.immutable_config is not None and is_restored(problem.field)

@@ -52,6 +52,7 @@ from windrow.clusters.api.manifest.networking import check_networks, find_famili
 from windrow.clusters.api.manifest.pools import read_hostname_limit, read_pool
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.operations.recorded import read_operations
+from windrow.clusters.api.operations.source import without_foreign_place
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.api.updates.strategy import read_upgrade_strategy
@@ -178,7 +179,7 @@ def _read_cluster(
         chart_values=rke.mapping("chartValues"),
         additional_manifest=rke.text("additionalManifest"),
         registries=read_registries(rke),
-        etcd=read_etcd(rke),
+        etcd=without_foreign_place(read_etcd(rke), recorded.operations.source, rke),
         data_directory=directory,
         environment=read_environment(spec),
         selector_files=read_selector_files(rke),

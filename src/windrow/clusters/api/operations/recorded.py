@@ -24,6 +24,13 @@ from windrow.clusters.api.operations.rotations import (
     read_renewal,
     read_token_rotation,
 )
+from windrow.clusters.api.operations.source import (
+    FROM,
+    RecordedSource,
+    RestoreSource,
+    read_recorded_source,
+    read_source,
+)
 from windrow.core.formats.bounds import abbreviate
 from windrow.kubernetes.objects import is_dns_subdomain, nested, time_of
 
@@ -54,12 +61,14 @@ RestoredConfig = Literal["none", "kubernetesVersion", "all"]
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """`etcdSnapshotRestore`: the ETCDSnapshot, and what of the spec that it carries is written to the Cluster. With a `member`
-    and no name: the Machine whose own data the cluster goes on with, after etcd has lost its quorum."""
+    and no name: the Machine whose own data the cluster goes on with, after etcd has lost its quorum. With a `source`, `name` is
+    that of a file in S3, with which a new Cluster begins."""
 
     name: str
     generation: int
     config: RestoredConfig = "none"
     member: str = ""
+    source: RestoreSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,7 @@ class RecordedOperations:
 
     snapshot: RecordedSnapshot = field(default_factory=RecordedSnapshot)
     restore: RecordedRestore = field(default_factory=RecordedRestore)
+    source: RecordedSource | None = None  # of a Cluster that began with the snapshot of another
     rotation: RecordedKeyRotation = field(default_factory=RecordedKeyRotation)
     renewal: RecordedRenewal = field(default_factory=RecordedRenewal)
     token: RecordedTokenRotation = field(default_factory=RecordedTokenRotation)
@@ -160,6 +170,8 @@ def read_operations(rke: Fields, recorded: RecordedOperations) -> Operations:
 def _read_restore(rke: Fields, done: int) -> RestoreRequest | None:
     fields = rke.child("etcdSnapshotRestore")
     generation = _read_generation(rke, "etcdSnapshotRestore", done)
+    if fields.raw.get(FROM) is not None:
+        return _read_copy(fields, generation, done)
     name, config = fields.text("name"), fields.short_text("restoreRKEConfig") or "none"
     member = fields.text(MEMBER)
     if not generation or (not (name or member) and generation <= done):
@@ -178,6 +190,20 @@ def _read_restore(rke: Fields, done: int) -> RestoreRequest | None:
     hint = f"write {', '.join(get_args(RestoredConfig))}"
     fields.warn("restoreRKEConfig", f"is {abbreviate(config)}: nothing is done", hint)
     return None
+
+
+def _read_copy(fields: Fields, generation: int, done: int) -> RestoreRequest | None:
+    """What was carried out, or refused, is not checked again."""
+    if 0 < generation <= done:
+        return RestoreRequest(str(fields.raw.get("name")), generation, source=RestoreSource("", ""))
+    source = read_source(fields)
+    if not generation:
+        fields.refuse("generation", "is not set beside from", "write generation: 1")
+    if fields.text(MEMBER):
+        fields.refuse(MEMBER, "is there beside from", "remove it: the snapshot is restored by a new server")
+    if source is None or not generation:
+        return None
+    return RestoreRequest(fields.text("name"), generation, source=source)
 
 
 def _read_certificates(rke: Fields, done: int) -> tuple[int, tuple[str, ...]]:
@@ -232,6 +258,7 @@ def read_recorded_operations(status: Mapping[str, Any]) -> RecordedOperations:
             ),
         ),
         restore=_read_recorded_restore(status),
+        source=read_recorded_source(status),
         rotation=read_key_rotation(status),
         renewal=read_renewal(status),
         token=read_token_rotation(status),

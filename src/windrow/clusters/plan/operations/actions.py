@@ -136,6 +136,23 @@ class AdvanceRestore(OperationAction, reason="AdvanceRestore"):
 
 
 @dataclass(frozen=True)
+class SeparateCopy(OperationAction, reason="SeparateCopy"):
+    """Take from a guest that began with the snapshot of another Cluster what could act on that one, or record that nothing is left, or
+    what that waits for."""
+
+    member: str  # the Node of the first server
+
+
+@dataclass(frozen=True)
+class ReleaseCopy(
+    OperationAction, reason="ReleaseCopy", done="Let pods of {cluster} run beside those of the original"
+):
+    """Look once more, and take off the taint that keeps pods of the copy from its first server."""
+
+    member: str
+
+
+@dataclass(frozen=True)
 class RequestClusterReset(
     OperationAction, reason="ResetCluster", done="Resetting etcd of {cluster} to one member", event="Warning"
 ):

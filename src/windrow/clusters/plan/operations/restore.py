@@ -41,7 +41,7 @@ from windrow.clusters.change.carried_spec import with_credentials
 from windrow.clusters.plan.actions import DeleteMachine, PartialPlan
 from windrow.clusters.plan.deletion import plan_machine_end
 from windrow.clusters.plan.endpoint import find_stable_join_url
-from windrow.clusters.plan.operations import in_place
+from windrow.clusters.plan.operations import in_place, new_cluster
 from windrow.clusters.plan.operations.actions import (
     AdvanceRestore,
     BeginRestore,
@@ -74,7 +74,7 @@ def is_exclusive(state: ClusterState) -> bool:
     """Whether nothing else is done for the cluster: from the beginning until its servers are gone."""
     recorded = state.recorded.operations.restore
     alone = ("Started", "Shutdown", *(("Restore", "PostRestorePodCleanup") if recorded.member else ()))
-    return _must_begin(state) or recorded.phase in alone
+    return _must_begin(state) or recorded.phase in alone or new_cluster.is_exclusive(state)
 
 
 def holds_remediation(state: ClusterState) -> bool:
@@ -85,7 +85,8 @@ def holds_remediation(state: ClusterState) -> bool:
 def _must_begin(state: ClusterState) -> bool:
     """A higher generation than the one carried out; also while that is under way, since it may never end."""
     request, recorded = state.cluster.operations.restore, state.recorded.operations.restore
-    return request is not None and request.generation > recorded.generation and state.recorded.has_started
+    begins = state.recorded.has_started or new_cluster.is_requested(state)
+    return request is not None and request.generation > recorded.generation and begins
 
 
 def plan(state: ClusterState) -> PartialPlan:
@@ -101,6 +102,10 @@ def plan(state: ClusterState) -> PartialPlan:
         return partial
     is_in_place = bool(state.recorded.operations.restore.member)
     match state.recorded.operations.restore.phase:
+        case "Failed" if new_cluster.is_exclusive(state):
+            new_cluster.plan_hold(state, partial)
+        case "PostRestorePodCleanup" if new_cluster.is_exclusive(state):
+            new_cluster.plan_separation(state, partial)
         case "Shutdown" if is_in_place:
             in_place.plan_shutdown(state, partial)
         case "Restore" if is_in_place:
@@ -230,7 +235,7 @@ def check_snapshot(
         other = snapshot.cluster or "another Cluster"
         return _refuse(f"{where} is of {other}, not of this Cluster", "name a snapshot of this Cluster")
     return (
-        _check_file(snapshot, where)
+        check_file(snapshot, where)
         or _check_place(snapshot, where, state)
         or _check_token(snapshot, where, state)
         or _check_spec(dict(raw), request, where, state)
@@ -238,7 +243,7 @@ def check_snapshot(
     )
 
 
-def _check_file(snapshot: ETCDSnapshot, where: str) -> Problem | None:
+def check_file(snapshot: ETCDSnapshot, where: str) -> Problem | None:
     file = snapshot.file
     if snapshot.is_deleting:
         return _refuse(f"{where} is being deleted", "name another snapshot")
