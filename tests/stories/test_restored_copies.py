@@ -8,9 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.stories.cluster_rig import SERVERS, a_cluster, a_pool, gone, post, scale, stock
-from tests.stories.test_cluster_life import Story
-from tests.stories.test_etcd_restores import with_bucket
+from tests.stories.cluster_rig import (
+    SERVERS,
+    Transcript,
+    a_cluster,
+    a_pool,
+    gone,
+    machines_of,
+    post,
+    scale,
+    stock,
+)
+from tests.stories.test_cluster_life import Story, check_story
+from tests.stories.test_etcd_restores import events, with_bucket
 from tests.stories.test_etcd_snapshots import ask, phase, snapshots_of
 from tests.support.clock import run_driven
 
@@ -25,8 +35,11 @@ from windrow.demo.service_scenarios import (
 from windrow.demo.volume_scenarios import CLAIM, create_volume, find_store
 from windrow.emulator.storage.object_store import ObjectStore
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM
-from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NAMESPACE,
     NODE,
     PERSISTENT_VOLUME,
     PVC,
@@ -93,7 +106,8 @@ class Copies:
         for raw in await guest.list(PERSISTENT_VOLUME):
             found[f"PersistentVolume {name_of(raw)}"] = raw["spec"], name_of(raw) in disks
         for raw in await guest.list(VOLUME_ATTACHMENT):
-            found[f"VolumeAttachment {name_of(raw)}"] = uid_of(raw), nested(raw, "status", "attached")
+            volume = nested(raw, "spec", "source", "persistentVolumeName")
+            found[f"VolumeAttachment of {volume}"] = nested(raw, "status", "attached")
         for raw in await guest.list(NODE):
             found[f"Node {name_of(raw)}"] = uid_of(raw)
         for raw in await guest.list(SERVICE):
@@ -162,15 +176,136 @@ def test_a_copy_takes_nothing_from_its_original_whatever_becomes_of_it() -> None
                 for raw in await guest.list(PERSISTENT_VOLUME)
             } == {"Retain"}
 
-            await guest.delete(SERVICE_REF)
-            await guest.delete(CLAIM)
+            # The volume is in use nowhere when its claim is deleted in the copy.
+            store = DEPLOYMENT.ref("store", "default")
+            original = await it.it.stage.guest_client()
+            await original.patch(store, {"spec": {"replicas": 0}})
+            await copy.sim.advance(minutes=2)
+            for ref in (SERVICE_REF, store, CLAIM):
+                await guest.delete(ref)
             await scale(copy.sim, copy.ref, 1, 1)
             await copy.sim.advance(minutes=10)
+            await original.patch(store, {"spec": {"replicas": 1}})
+            await copy.sim.advance(minutes=2)
             await it.check(before)
+            host = copy.sim.harvester_client
+            assert [raw for raw in await host.list(LOAD_BALANCER, "default") if "copy-" in name_of(raw)]
 
             await copy.sim.management_client.delete(copy.ref)
             await gone(copy.sim, copy.ref)
             await copy.sim.advance(minutes=10)
             await it.check(before)
+            left = [raw for kind in (LOAD_BALANCER, VM) for raw in await host.list(kind, "default")]
+            assert [name_of(raw) for raw in left if name_of(raw).startswith("copy-")] == []
+
+    run_driven(story())
+
+
+def test_a_new_cluster_begins_with_a_snapshot_of_another() -> None:
+    async def story() -> Transcript:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+            copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
+            it.transcript.restart()
+            it.transcript.say("a user creates a Cluster with etcdSnapshotRestore.from")
+            copy = await copies.begin()
+            await finished(copy)
+            guest = await copy.stage.guest_client()
+            assert {"kept"} <= {name_of(raw) for raw in await guest.list(CONFIG_MAP, "default")}
+            return events(copy)
+
+    check_story("restore-to-a-new-cluster", story)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("consent", "does not allow its use by Cluster copy"),
+        ("secret", "Secret fleet-default/orchard-windrow-secrets does not exist"),
+        ("token", "was made with a server token"),
+        ("keys", "has not all that the Secret <cluster>-windrow-secrets of a Cluster has"),
+        ("release", "cannot read it"),
+        ("distribution", "cannot read it"),
+        ("folder", "each of the two would prune those of the other"),
+        ("bucket", "names no bucket"),
+        ("tolerations", "tolerate taint windrow.io/restored-copy"),
+        ("charts", "chartValues give the cloud provider the name orchard"),
+    ],
+)
+def test_a_new_cluster_that_is_not_fit_for_the_snapshot_makes_nothing_and_begins_once_it_is(
+    fault: str, words: str
+) -> None:
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+            copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
+            copy = await unfit(copies, fault)
+            status = await phase(copy, "Restore", "Failed")
+            assert words in str(status["etcdSnapshotRestoreRun"]["message"])
+            await it.sim.advance(minutes=5)
+            assert await machines_of(it.sim, copy.ref) == []
+            assert "a higher" in str(nested(await copy.stage.get_cluster(), "status", "waiting", "for"))
+            if fault != "consent":
+                return
+            await copies.allow(copy.ref.name)
+            request = nested(await copy.stage.get_cluster(), "spec", "rkeConfig", "etcdSnapshotRestore")
+            await ask(copy, etcdSnapshotRestore={**request, "generation": 2})
+            await phase(copy, "Restore", "Finished", 2)
+
+    run_driven(story())
+
+
+async def unfit(copies: Copies, fault: str) -> Story:
+    """A Cluster that asks for the snapshot and has this fault."""
+    api = copies.it.sim.management_client
+    documents = copies.documents()
+    rke = documents[-1]["spec"]["rkeConfig"]
+    source = rke["etcdSnapshotRestore"]["from"]
+    match fault:
+        case "secret":
+            await api.delete(SECRET_REF)
+        case "token":
+            await api.patch(SECRET_REF, {"data": {"server-password": "b3RoZXI="}})
+        case "keys":
+            await api.patch(SECRET_REF, {"data": {"etcd-peer-ca.key": None}})
+        case "release":
+            documents[-1]["spec"]["kubernetesVersion"] = "v1.33.4+rke2r1"
+        case "distribution":
+            documents[-1]["spec"]["kubernetesVersion"] = "v1.34.7+k3s1"
+        case "folder":
+            rke["etcd"] = {"s3": dict(source["s3"])}
+        case "bucket":
+            del source["s3"]["bucket"]
+        case "tolerations":
+            values = {"harvester-cloud-provider": {"tolerations": [{"operator": "Exists"}]}}
+            await api.patch(copies.it.ref, {"spec": {"rkeConfig": {"chartValues": values}}})
+        case "charts":
+            values = {"global": {"cattle": {"clusterName": "orchard"}}}
+            rke["chartValues"] = {"harvester-cloud-provider": values}
+    await stock(copies.it.sim, documents)
+    if fault not in ("consent", "secret"):
+        await copies.allow()
+    ref = await post(copies.it.sim, documents)
+    return Story(copies.it.sim, ref, copies.it.sim.cluster(ref.name, ref.namespace), copies.it.transcript)
+
+
+def test_one_that_has_the_name_of_the_original_in_another_namespace_makes_nothing() -> None:
+    """What both would have on Harvester is known by that name."""
+
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            api = it.sim.management_client
+            await api.create(NAMESPACE, new_object(NAMESPACE, "elsewhere"))
+            documents = Copies(it, store, "one").documents("orchard")
+            for raw in documents:
+                raw["metadata"]["namespace"] = "elsewhere"
+            every = {"metadata": {"annotations": {"windrow.io/allowed-namespaces": "*"}}}
+            await api.patch(SECRET.ref("cc-harvester", "cattle-global-data"), every)
+            await stock(it.sim, documents)
+            ref = await post(it.sim, documents)
+            stage = it.sim.cluster(ref.name, ref.namespace)
+            await until(stage, "ServiceAccount default/orchard on Harvester is not this cluster's")
+            await it.sim.advance(minutes=5)
+            assert await machines_of(it.sim, ref) == []
 
     run_driven(story())

@@ -73,6 +73,7 @@ def test_every_field_that_we_describe_is_one_of_ranchers():
 
     own = {".rkeConfig.rotateToken", ".rkeConfig.rotateToken.generation"}
     own |= {".rkeConfig.etcdSnapshotRestore.clusterResetMember"}
+    own |= {one for one in ours if one.startswith(".rkeConfig.etcdSnapshotRestore.from")}
     assert ours - ranchers == {".paused"} | own  # Cluster API's, on its own Cluster, and Windrow's
 
 

@@ -70,6 +70,7 @@ def test_every_field_of_ranchers_cluster_has_its_row():
     assert [path for path in leaves(spec) if CLUSTER_FIELDS.find(path) is None] == []
     extra = set(rows(CLUSTER_FIELDS)) - {path for path, _ in fields_below(spec)}
     own = {"spec.rkeConfig.rotateToken", "spec.rkeConfig.etcdSnapshotRestore.clusterResetMember"}
+    own |= {"spec.rkeConfig.etcdSnapshotRestore.from"}
     assert extra <= {*ABOVE_FIELDS, "spec.paused", *own}
 
 

@@ -9,6 +9,7 @@ Examples:
   windrow snapshot list prod -o name
   windrow snapshot restore prod prod-s3-on-demand-3-1767268800-s1
   windrow snapshot restore prod --lost-quorum --member prod-servers-x7k2p
+  windrow snapshot restore rehearsal prod-s3-on-demand-3-1767268800-s1 --from prod
   windrow snapshot delete prod prod-local-on-demand-3-1767268800-s1
 """
 
@@ -88,6 +89,13 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
         metavar="MACHINE",
         help="with --lost-quorum: the Machine with the newest data (default: the only one that is left)",
     )
+    parser.add_argument(
+        "--from",
+        dest="original",
+        default="",
+        metavar="ORIGINAL",
+        help="begin a new cluster with SNAPSHOT of this one, beside it; a cluster that does not exist is created as this one is",
+    )
     options.add_wait(parser, "the cluster is restored")
 
 
@@ -124,6 +132,8 @@ async def restore_snapshot(args: argparse.Namespace, context: CliContext, manage
             else "--lost-quorum takes no snapshot"
         )
         raise CliError(f"{wanted}.", f"List snapshots: windrow snapshot list {args.name}", exit_codes.USAGE)
+    if args.original:
+        return await _restore_copy(args, context, manager)
     cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
     ref, key = ref_of(CLUSTER, cluster), "etcdSnapshotRestore"
     generation = next_generation(cluster, key)
@@ -136,6 +146,22 @@ async def restore_snapshot(args: argparse.Namespace, context: CliContext, manage
         value = {"name": args.snapshot, "restoreRKEConfig": args.config}
     await manager.client.json_patch(ref, raise_generation(cluster, key, {**value, "generation": generation}))
     context.print_wrapped(f"{connect.full_name(cluster)}: {asked} is asked for")
+    return await _wait_for_restore(manager, ref, generation, args, context) if args.wait else exit_codes.OK
+
+
+async def _restore_copy(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    from windrow.cli.copies import request_copy
+
+    if args.lost_quorum or args.config != "none":
+        raise CliError(
+            "--from takes a snapshot, and no --lost-quorum or --config.",
+            "The new cluster has a spec of its own.",
+            exit_codes.USAGE,
+        )
+    original = await connect.get_cluster(manager, args.original, args.namespace or "")
+    ref, generation, is_created = await request_copy(manager, args.name, original, args.snapshot)
+    made = "is created, and begins" if is_created else "is asked to begin"
+    context.print_wrapped(f"{ref.namespace}/{ref.name} {made} with {args.snapshot} of {args.original}")
     return await _wait_for_restore(manager, ref, generation, args, context) if args.wait else exit_codes.OK
 
 

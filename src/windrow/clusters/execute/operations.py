@@ -42,14 +42,14 @@ from windrow.clusters.context import (
     get_connection,
     get_machine,
 )
-from windrow.clusters.execute.copy_source import CopySource
+from windrow.clusters.execute.copies.separation import Separation
+from windrow.clusters.execute.copies.source import CopySource
 from windrow.clusters.execute.in_place_restore import (
     InPlaceRestore,
     RenderUserData,
     find_problem_of_file,
 )
 from windrow.clusters.execute.key_rotation import KeyRotation
-from windrow.clusters.execute.separation import Separation
 from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction

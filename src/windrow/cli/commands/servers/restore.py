@@ -11,6 +11,7 @@ Examples:
   windrow restore windrow-monday.backup --state-dir /var/lib/windrow
   windrow restore prod prod-s3-on-demand-3-1767268800-s1 --wait
   windrow restore prod --lost-quorum
+  windrow restore rehearsal prod-s3-on-demand-3-1767268800-s1 --from prod
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    is_of_cluster = args.snapshot or args.lost_quorum
+    is_of_cluster = args.snapshot or args.lost_quorum or args.original
     return _restore_cluster(args, context) if is_of_cluster else _restore_state(args, context)
 
 

@@ -249,6 +249,8 @@ CLUSTER_FIELDS = FieldTable(
         "test_a_restore_begins_with_the_machines_that_it_replaces",
         "spec.rkeConfig.etcdSnapshotRestore.clusterResetMember": "stories/test_in_place_restores.py::"
         "test_a_cluster_that_lost_its_quorum_goes_on_with_the_data_of_the_member_that_is_named",
+        "spec.rkeConfig.etcdSnapshotRestore.from": "stories/test_restored_copies.py::"
+        "test_a_copy_takes_nothing_from_its_original_whatever_becomes_of_it",
         "spec.rkeConfig.machineGlobalConfig": _RKE2
         + "test_whatever_the_user_writes_reaches_the_machine_unchanged",
         "spec.rkeConfig.machineSelectorConfig": _SELECTED,

@@ -154,7 +154,14 @@ def _shut_down(state: ClusterState, partial: PartialPlan) -> None:
             "a new first server restores it",
         )
         return
-    partial.actions.append(StartRestore(f"the machines of before are gone; snapshot {recorded.file} is next"))
+    source = state.recorded.operations.source
+    of = (
+        f"it is new, and begins with that of Cluster {source.cluster}"
+        if source and not source.separated
+        else ""
+    )
+    why = of or "the machines of before are gone"
+    partial.actions.append(StartRestore(f"{why}; snapshot {recorded.file} is next"))
 
 
 def _await_api(state: ClusterState, partial: PartialPlan) -> None:
