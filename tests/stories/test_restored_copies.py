@@ -18,6 +18,7 @@ from tests.stories.cluster_rig import (
     post,
     scale,
     stock,
+    until,
 )
 from tests.stories.test_cluster_life import Story, check_story
 from tests.stories.test_etcd_restores import events, with_bucket
