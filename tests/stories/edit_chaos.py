@@ -87,6 +87,7 @@ from windrow.emulator.faults import (
 )
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.resources import VM, VM_ACTIONS
+from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown
 from windrow.kubernetes.objects import (
     Raw,
@@ -594,11 +595,7 @@ async def _step(life: Life) -> list[str]:
     try:
         await until_rest(life.sim, life.stage, PATIENCE, holds=lambda: held)
     except NoRest as unrest:
-        for raw in await life.stage.list_machines():
-            life.log(f"    {name_of(raw)} joined through {raw['spec']['joinServer']}")
-            life.lines += [
-                f"        {one}" for one in life.sim.harvester.console("default", name_of(raw))[-6:]
-            ]
+        await _log_unrest(life)
         return [*faults, f"no rest: {unrest}"]
     life.log("at rest")
     after = await take_inventory(life.sim, life.stage, life.consoles)
@@ -615,14 +612,32 @@ async def _step(life: Life) -> list[str]:
 _REQUESTS = {*ROTATIONS, "etcdSnapshotCreate", "etcdSnapshotRestore"}
 
 
+async def _log_unrest(life: Life) -> None:
+    """What the machines, their consoles and the Nodes say."""
+    life.log(f"    Cluster: {nested(await life.stage.get_cluster(), 'status', 'waiting')}")
+    for raw in await life.stage.list_machines():
+        life.log(
+            f"    {name_of(raw)} joined through {raw['spec']['joinServer']}: {raw['status'].get('waiting')}"
+        )
+        life.lines += [f"        {one}" for one in life.sim.harvester.console("default", name_of(raw))[-6:]]
+    with suppress(KubeError):
+        for raw in await (await life.stage.guest_client()).list(NODE):
+            ready = find_condition(nested(raw, "status", "conditions", default=()), "Ready")
+            life.log(f"    Node {name_of(raw)}: {ready}")
+
+
 async def _pick_snapshot(life: Life) -> str:
-    """One of the cluster, on the disk of a machine that is there; "" for none."""
-    machines = {name_of(raw) for raw in await life.stage.list_machines()}
-    found = [
-        name_of(raw)
-        for raw in await life.sim.management_client.list(ETCD_SNAPSHOT, NAMESPACE)
-        if nested(raw, "snapshotFile", "nodeName") in machines and nested(raw, "status", "openable") == "True"
-    ]
+    """One of the cluster, on the disk of a machine that is there; "" for none. A Node that is not in its data would not be
+    registered anew before its machine restarts, so all have to be older."""
+    names = {name_of(raw) for raw in await life.stage.list_machines()}
+    nodes = await (await life.stage.guest_client()).list(NODE)
+    since = max(raw["metadata"]["creationTimestamp"] for raw in nodes)
+    found = []
+    for raw in await life.sim.management_client.list(ETCD_SNAPSHOT, NAMESPACE):
+        file = raw["snapshotFile"]
+        is_fit = file["nodeName"] in names and str(file.get("createdAt", "")) > since
+        if is_fit and nested(raw, "status", "openable") == "True":
+            found.append(name_of(raw))
     return str(life.pick(sorted(found))) if found else ""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -26,124 +26,48 @@ from tests.stories.observed_changes import (
     until_rest,
     watch_consoles,
 )
-from tests.stories.test_addresses import RANGE
 from tests.support.clock import run_driven
+from tests.support.field_values import FIELDS, OPTION_VALUES
 from tests.support.simulation import Simulation, simulation
 
 from windrow.app.plan import ClusterPlan, check_manifest
+from windrow.clusters.api.kinds import ETCD_SNAPSHOT
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
 from windrow.clusters.change.fields import POOL, on_change_of_field, on_change_of_option
 from windrow.demo.cluster import DemoCluster
-from windrow.kubernetes.objects import Raw, name_of, new_object
+from windrow.kubernetes.objects import Raw, name_of, nested, new_object
 from windrow.kubernetes.resources import SECRET
 from windrow.nodedriver.options import OPTIONS
 
-CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-MANIFEST = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: site, namespace: default}\ndata: {a: b}\n"
-FILE = {
-    "secret": {"name": "site-files", "items": [{"key": "motd", "path": "/etc/motd"}]},
-}
-DISK = {"imageName": "default/jammy", "size": 40, "bootOrder": 1}
 # One story for all of them: one process lives it.
 pytestmark = pytest.mark.xdist_group("fields carried out")
-GLOBAL = {"cni": "calico", "cloud-provider-name": "harvester"}
-
-# Another value of each field, that a cluster on the emulator can have. Those in `TAKEN_BACK` are set back afterwards.
-FIELDS: Mapping[str, Any] = {
-    "spec.agentEnvVars": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
-    "spec.cloudCredentialSecretName": "cattle-global-data:cc-other",
-    "spec.defaultPodSecurityAdmissionConfigurationTemplateName": "rancher-privileged",
-    "spec.kubernetesVersion": "v1.35.4+rke2r1",
-    "spec.localClusterAuthEndpoint": {"enabled": True, "fqdn": "api.example.org"},
-    "spec.localClusterAuthEndpoint.caCerts": CERTIFICATE,
-    "spec.paused": True,
-    "spec.rkeConfig.additionalManifest": MANIFEST,
-    "spec.rkeConfig.chartValues": {"harvester-csi-driver": {"replicas": 2}},
-    "spec.rkeConfig.dataDirectories.k8sDistro": "/data",
-    "spec.rkeConfig.etcd": {"snapshotRetention": 7},
-    "spec.rkeConfig.etcdSnapshotCreate": {"generation": 1},
-    "spec.rkeConfig.machineGlobalConfig": {**GLOBAL, "kubelet-arg": ["max-pods=99"]},
-    "spec.rkeConfig.machineSelectorConfig": [{"config": {"debug": True}}],
-    "spec.rkeConfig.machineSelectorFiles": [{"fileSources": [FILE]}],
-    "spec.rkeConfig.machinePoolDefaults.hostnameLengthLimit": 40,
-    "spec.rkeConfig.networking.stackPreference": "ipv4",
-    "spec.rkeConfig.provisionGeneration": 1,
-    "spec.rkeConfig.registries": {"mirrors": {"docker.io": {"endpoint": ["https://mirror.example"]}}},
-    "spec.rkeConfig.rotateCertificates": {"generation": 1},
-    "spec.rkeConfig.rotateEncryptionKeys": {"generation": 1},
-    "spec.rkeConfig.rotateToken": {"generation": 1},
-    "spec.rkeConfig.upgradeStrategy": {"workerConcurrency": "2"},
-    f"{POOL}.cloudCredentialSecretName": "cattle-global-data:cc-third",
-    f"{POOL}.controlPlaneRole": True,
-    f"{POOL}.etcdRole": True,
-    f"{POOL}.workerRole": False,
-    f"{POOL}.drainBeforeDelete": True,
-    f"{POOL}.drainBeforeDeleteTimeout": "5m",
-    f"{POOL}.hostnameLengthLimit": 40,
-    f"{POOL}.labels": {"tier": "web"},
-    f"{POOL}.machineDeploymentAnnotations": {"a": "b"},
-    f"{POOL}.machineDeploymentLabels": {"a": "b"},
-    f"{POOL}.maxUnhealthy": "50%",
-    f"{POOL}.name": "agents",
-    f"{POOL}.nodeStartupTimeout": "20m",
-    f"{POOL}.paused": True,
-    f"{POOL}.quantity": 2,
-    f"{POOL}.rollingUpdate": {"maxSurge": "2"},
-    f"{POOL}.taints": [{"key": "a", "value": "b", "effect": "PreferNoSchedule"}],
-    f"{POOL}.unhealthyNodeTimeout": "6m",
-    f"{POOL}.unhealthyRange": "[1-2]",
-}
-TAKEN_BACK = {
+TAKEN_BACK = {  # set back afterwards
     "spec.paused",
     "spec.rkeConfig.dataDirectories.k8sDistro",
     f"{POOL}.controlPlaneRole",
     f"{POOL}.etcdRole",
     f"{POOL}.workerRole",
+    f"{POOL}.machineConfigRef.name",
+    f"{POOL}.machineConfigRef.namespace",
+    f"{POOL}.machineOS",
     f"{POOL}.name",
     f"{POOL}.paused",
     f"{POOL}.quantity",
 }
+# No machine can be made by another value: the whole Cluster is refused, with what else it changes.
+MAKES_NONE = {f"{POOL}.machineConfigRef.namespace", f"{POOL}.machineOS"}
 # Another value makes other machines, and changes none.
 MAKES_MACHINES = {f"{POOL}.name", f"{POOL}.quantity"}
 CHANGES = {option.field: option.change for option in OPTIONS}
-# Shown elsewhere: a restore stops the cluster, another driver is a program, and of the others no machine can be made.
-ELSEWHERE = {
-    "spec.rkeConfig.etcdSnapshotRestore",
-    f"{POOL}.machineConfigRef.kind",
-    f"{POOL}.machineConfigRef.name",
-    f"{POOL}.machineConfigRef.namespace",
-    f"{POOL}.machineOS",
-}
+# Shown elsewhere: another driver is a program.
+ELSEWHERE = {f"{POOL}.machineConfigRef.kind"}
+# Carried out by itself: its value is the name of a snapshot.
+RESTORE = "spec.rkeConfig.etcdSnapshotRestore"
 
-# Of the pools with a machine config of these fields: the lists of disks and cards, or one of each.
-OPTION_VALUES: Mapping[str, tuple[str, Any]] = {
-    "cpuCount": ("workers", "4"),
-    "memorySize": ("workers", "8"),
-    "vmAffinity": ("workers", {"nodeAffinity": {}}),
-    "cpuPinning": ("workers", True),
-    "isolateEmulatorThread": ("workers", True),
-    "reservedMemorySize": ("workers", "256"),
-    "cpuModel": ("workers", "host-model"),
-    "diskInfo": ("workers", {"disks": [{**DISK, "imageName": "default/noble"}]}),
-    "networkInfo": ("workers", {"interfaces": [{"networkName": "default/vlan-60"}]}),
-    "diskSize": ("plain", "39"),
-    "diskBus": ("plain", "sata"),
-    "imageName": ("plain", "default/noble"),
-    "networkName": ("plain", "default/vlan-60"),
-    "networkModel": ("plain", "e1000"),
-    "sshUser": ("workers", "opensuse"),
-    "sshPassword": ("workers", "hunter2"),
-    "keyPairName": ("workers", "default/mine"),
-    "userData": ("workers", "#cloud-config\npackages: [vim]\n"),
-    "networkData": ("workers", "version: 2\nethernets: {enp1s0: {dhcp4: true}}\n"),
-    "enableEfi": ("workers", True),
-    "enableSecureBoot": ("workers", True),
-    "enableTpm": ("workers", True),
-    "vgpuInfo": ("workers", {"vGPURequests": [{"name": "a", "deviceName": "nvidia.com/A2-4Q"}]}),
-    "addressPools": ("plain", [{**RANGE, "network": "default/vlan-60"}]),
-    "vmNamespace": ("all", "other"),
-}
+# Options of the pools with these fields: one disk and one card, not lists; and of all pools.
+OF_PLAIN = {"networkModel", "networkName", "diskSize", "addressPools", "imageName", "diskBus"}
+OF_ALL = {"vmNamespace"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +76,7 @@ class Row:
 
     planned: frozenset[str]
     faults: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()  # what the check of the manifest finds, which `apply` stops at
 
 
 @dataclass
@@ -179,11 +104,31 @@ class User:
             return Row(planned, (f"no rest: {unrest}",))
         done = find_done(before, await take_inventory(self.sim, self.stage, self.consoles), self.consoles)
         faults = [*find_differences(plan, before, done), *find_disorder(plan, done)]
-        if "refused" not in planned:
-            faults += [f"{one.field}: {one.message}" for result in checked for one in result.errors]
+        errors = [f"{one.field}: {one.message}" for result in checked for one in result.errors]
         left = await plan_documents(self.sim, documents)
         self.pending = frozenset(str(field) for one in left.pending.machines for field in one.fields)
-        return Row(planned, tuple(faults))
+        return Row(planned, tuple(faults), tuple(errors))
+
+    async def restore(self) -> Row:
+        """A snapshot is made and restored: the server that has it on its disk stops for a while, and nothing becomes of the others."""
+        manager = self.sim.management_client
+        made = set_at(self.documents, "spec.rkeConfig.etcdSnapshotCreate", {"generation": 2})
+        faults = list((await self.change(made)).faults)
+        found = [raw["snapshotFile"] | {"object": name_of(raw)} for raw in await manager.list(ETCD_SNAPSHOT)]
+        newest = max(found, key=lambda file: str(file["createdAt"]))
+        asked = set_at(self.documents, RESTORE, {"name": newest["object"], "generation": 1})
+        plan = await plan_documents(self.sim, asked)
+        before = await take_inventory(self.sim, self.stage, self.consoles)
+        await apply_documents(self.sim, asked)
+        self.documents = asked
+        await until_rest(self.sim, self.stage, timedelta(hours=1))
+        after = await take_inventory(self.sim, self.stage, self.consoles)
+        for name, was in find_done(before, after, self.consoles).items():
+            is_stopped = was.times["VM restart"] >= 1 and not was.times["replace"]
+            if not (is_stopped if name == newest["nodeName"] else was.times.total() == 0):
+                faults.append(f"{was} was done to {name}, and {newest['nodeName']} restores its snapshot")
+        phase = nested(await self.stage.get_cluster(), "status", "etcdSnapshotRestorePhase")
+        return Row(self._classes(plan), (*faults, *([] if phase == "Finished" else [f"it is {phase}"])))
 
     def _classes(self, plan: ClusterPlan) -> frozenset[str]:
         """Of the fields that were not pending yet."""
@@ -208,15 +153,17 @@ def set_at(documents: list[Raw], path: str, value: Any) -> list[Raw]:
 def set_option(documents: list[Raw], name: str) -> list[Raw]:
     """Copies with the other value of an option."""
     made = deepcopy(documents)
-    pool, value = OPTION_VALUES[name]
+    pool = "plain" if name in OF_PLAIN else "workers"
     for raw in made[:-1]:
-        if pool in ("all", name_of(raw).removeprefix("nc-")):
-            raw[name] = value
+        if name in OF_ALL or name_of(raw) == f"nc-{pool}":
+            raw[name] = OPTION_VALUES[name]
     return made
 
 
 def first_documents() -> list[Raw]:
     documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1), a_pool("plain", 1))
+    workers = next(raw for raw in documents if name_of(raw) == "nc-workers")
+    documents.insert(0, workers | {"metadata": {**workers["metadata"], "name": "nc-others"}})
     plain = next(raw for raw in documents if name_of(raw) == "nc-plain")
     del plain["diskInfo"], plain["networkInfo"]
     plain |= {"diskSize": "40", "imageName": "default/jammy", "networkName": "default/vlan-50"}
@@ -252,7 +199,8 @@ async def _apply_all() -> Mapping[str, Row]:
             rows[path] = await user.change(set_at(former, path, value))
             if path in TAKEN_BACK:
                 back = await user.change(former)
-                rows[path] = Row(rows[path].planned, rows[path].faults + back.faults)
+                rows[path] = replace(rows[path], faults=rows[path].faults + back.faults)
+        rows[RESTORE] = await user.restore()
         for name in OPTION_VALUES:
             rows[name] = await user.change(set_option(user.documents, name))
         return rows
@@ -261,18 +209,22 @@ async def _apply_all() -> Mapping[str, Row]:
 def test_every_row_is_carried_out_or_shown_elsewhere() -> None:
     works = {option.field for option in OPTIONS if option.field in HARVESTER_CONFIG_FIELDS.works}
 
-    assert CLUSTER_FIELDS.changes.keys() == FIELDS.keys() | ELSEWHERE
+    assert CLUSTER_FIELDS.changes.keys() == FIELDS.keys() | ELSEWHERE | {RESTORE}
     assert works | {"addressPools"} == OPTION_VALUES.keys()
+    assert OPTION_VALUES.keys() >= OF_PLAIN | OF_ALL
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("path", FIELDS)
+@pytest.mark.parametrize("path", [*FIELDS, RESTORE])
 def test_what_is_planned_of_a_field_is_done(path: str) -> None:
     row = apply_all()[path]
 
+    change = on_change_of_field(path).change
     assert row.faults == ()
-    assert row.planned == (frozenset() if path in MAKES_MACHINES else {on_change_of_field(path).change})
+    assert row.planned == (frozenset() if path in MAKES_MACHINES | MAKES_NONE else {change})
+    assert not row.errors or change == "refused"
+    assert row.errors or path not in MAKES_NONE
 
 
 @pytest.mark.long
@@ -281,5 +233,5 @@ def test_what_is_planned_of_a_field_is_done(path: str) -> None:
 def test_what_is_planned_of_an_option_is_done(name: str) -> None:
     row = apply_all()[name]
 
-    assert row.faults == ()
+    assert row.faults == row.errors == ()
     assert row.planned == {on_change_of_option(name, CHANGES.get(name)).change}
