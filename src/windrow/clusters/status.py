@@ -15,6 +15,7 @@ from windrow.clusters.api.machine import INFRASTRUCTURE_READY, format_roles
 from windrow.clusters.change.describe import render_pending
 from windrow.clusters.change.pending import pending_changes
 from windrow.clusters.change.revisions import list_revisions
+from windrow.clusters.change.rollout import list_canaries
 from windrow.clusters.plan.actions import HeldDisruption, Wait
 from windrow.clusters.plan.diagnosis import Diagnosis
 from windrow.clusters.plan.disruptions import HOLDS_ALL_DATA, LAST_ETCD_MEMBER, is_tripped
@@ -328,6 +329,7 @@ def derive_cluster(state: ClusterState, plan: Plan, wait: Wait | None) -> dict[s
         "warnings": warnings or None,
         "waiting": _render_wait(wait, before, state),
         "revisions": list_revisions(state) or None,
+        "canaries": sorted(list_canaries(state)) or None,
         "pendingChanges": render_pending(pending_changes(state)),
         "creating": [{"pool": one.pool, "name": one.name} for one in list_reserved(state)] or None,
         "conditions": conditions,

@@ -115,6 +115,16 @@ def test_no_turn_begins_while_the_guest_is_not_seen_as_it_is_now() -> None:
     assert beginning(S1, S2, S3, guest=silent("timeout")) == "no machine is updated while timeout"
 
 
+def test_the_machine_that_was_the_canary_has_the_turn_of_another_edit_and_others_wait() -> None:
+    state = state_of(S1, W1, W2, W3, canary=1)
+    state = replace(
+        state,
+        cluster=replace(state.cluster, recorded=replace(state.cluster.recorded, canaries=("w2",))),
+    )
+    assert why_not_begin(W2, state, ()) == ""
+    assert "canary asks for 1, and 1 is changed" in why_not_begin(W1, state, ())
+
+
 def test_a_canary_has_as_many_turns_as_it_says_and_one_at_a_time() -> None:
     changed = record_of(W2, version=NEW)
     assert "canary asks for 1, and 1 is changed" in beginning(W1, S1, changed, W3, canary=1)

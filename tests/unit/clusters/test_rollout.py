@@ -29,11 +29,18 @@ from tests.unit.clusters.builders import (
 
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, render_machine_update
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.change.pending import pending_changes
-from windrow.clusters.change.rollout import find_replicas, find_rolling, is_outdated, list_removable
+from windrow.clusters.change.rollout import (
+    find_replicas,
+    find_rolling,
+    is_outdated,
+    list_canaries,
+    list_removable,
+)
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.state import ClusterState, MachineState
@@ -341,6 +348,41 @@ def test_of_a_canary_those_that_are_changed_already_are_taken_off() -> None:
     assert find_replicas(wanted(pool), rolling(pool, some("w", 4, pool), canary=3)) == 4 + 3
     half = [new("w1", pool), *some("w", 4, pool)[1:]]
     assert find_replicas(wanted(pool), rolling(pool, half, canary=3)) == 4 + 2
+
+
+def recording(state: ClusterState, *names: str) -> ClusterState:
+    recorded = replace(state.cluster.recorded, canaries=names)
+    return replace(state, cluster=replace(state.cluster, recorded=recorded))
+
+
+def test_a_pool_that_is_done_counts_for_the_canary_where_its_machine_is_recorded() -> None:
+    """Red before: of a pool of one server the server was changed, and then one machine of the next pool."""
+    pool = a_pool("workers", 3)
+    state = rolling(pool, some("w", 3, pool), canary=1)
+    assert find_rolling(state) == {"workers": ""}
+    done = recording(state, "s1")
+    assert "canary asks for 1, and 1 is changed" in find_rolling(done)["workers"]
+    assert find_replicas(wanted(pool), done) == 3
+    assert list_canaries(recording(state, "s1", "gone")) == {"s1"}, "one that is gone counts no more"
+    assert list_canaries(recording(rolling(pool, some("w", 3, pool)), "s1")) == frozenset()
+
+
+def test_another_edit_replaces_the_machine_that_was_the_canary_and_no_other() -> None:
+    pool = a_pool("workers", 3)
+    state = recording(rolling(pool, some("w", 4, pool), canary=1), "w4")
+    assert find_rolling(state) == {"workers": ""}
+    assert removable(wanted(pool), state) == (["w4"], "")
+    assert find_replicas(wanted(pool), state) == 4
+
+
+def test_what_is_recorded_of_a_canary_is_in_the_status_and_read_back() -> None:
+    pool = a_pool("workers", 3)
+    state = rolling(pool, [new("w1", pool), *some("w", 3, pool)[1:]], canary=1)
+    status = derive_cluster(state, Plan(), None)
+    assert status["canaries"] == ["w1"]
+    assert read_recorded_status(status).canaries == ("w1",)
+    resumed = rolling(pool, [new("w1", pool), *some("w", 3, pool)[1:]])
+    assert derive_cluster(resumed, Plan(), None)["canaries"] is None
 
 
 def test_a_machine_in_its_turn_is_one_of_those_that_a_canary_has() -> None:

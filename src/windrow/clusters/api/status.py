@@ -73,6 +73,7 @@ class RecordedStatus:
     )
     # What configuration hashes of Machines stand for, by hash: the user's fields then, by path.
     revisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    canaries: tuple[str, ...] = ()  # Machines that were changed since there is a canary
     applied_revision: str = ""  # of which the objects of the guest are, "" until another one was applied
     operations: RecordedOperations = field(default_factory=RecordedOperations)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -111,6 +112,7 @@ def read_recorded_status(status: Mapping[str, Any], deletion: str = "") -> Recor
         immutable_config=read_immutable_config(status),
         volumes=read_recorded_volumes(status, deletion),
         revisions=_read_revisions(status),
+        canaries=tuple(str(name) for name in status.get("canaries") or ()),
         applied_revision=str(status.get("appliedRevision") or ""),
         operations=read_recorded_operations(status),
         raw=status,

@@ -58,21 +58,26 @@ def _why_held(pool: Pool, state: ClusterState) -> str:
         return f"machine pool {pool.name} is paused"
     if not state.guest.is_reachable:
         return "the guest API server does not answer"
-    if canary := why_canary_holds(state):
+    if (canary := why_canary_holds(state)) and not _list_replaceable(pool, state):
         return canary
     if busy := sorted(machine.name for machine in state.active if machine.record.update is not None):
         return f"Machine {busy[0]} has its turn"
     return ""
 
 
-def _count_changed(state: ClusterState) -> int:
-    """Of the pools with machines that have a turn yet, those that are as their Cluster asks, or are about to be."""
+@once_per_state
+def list_canaries(state: ClusterState) -> frozenset[str]:
+    """The machines that were changed since there is a canary, or are about to be: those that are recorded (`status.canaries`), and of
+    the pools with machines that have a turn yet those that are as their Cluster asks. Another edit changes these first."""
+    if not state.cluster.canary:
+        return frozenset()
     turns = {one.machine for one in pending_changes(state).turns}
     pools = {machine.pool for machine in state.active if machine.name in turns}
-    return sum(
-        1
+    return frozenset(
+        machine.name
         for machine in state.active
-        if machine.pool in pools and (machine.name not in turns or machine.record.update is not None)
+        if machine.name in state.recorded.canaries
+        or (machine.pool in pools and (machine.name not in turns or machine.record.update is not None))
     )
 
 
@@ -80,11 +85,19 @@ def _count_changed(state: ClusterState) -> int:
 def why_canary_holds(state: ClusterState) -> str:
     """Why no other machine is changed, where as many as the canary has are; "" where more may be."""
     limit = state.cluster.canary
-    if not limit or (changed := _count_changed(state)) < limit:
+    if not limit or (changed := len(list_canaries(state))) < limit:
         return ""
     name = f"{state.cluster.namespace}/{state.cluster.name}"
     are = "is" if changed == 1 else "are"
     return f"annotation {CANARY} asks for {limit}, and {changed} {are} changed; windrow resume {name} goes on"
+
+
+def _list_replaceable(pool: Pool, state: ClusterState) -> tuple[MachineChange, ...]:
+    """The outdated machines of the pool that the canary allows to be replaced: those that are recorded where it has no more."""
+    outdated = list_outdated(state).get(pool.name, ())
+    if not why_canary_holds(state):
+        return outdated
+    return tuple(one for one in outdated if one.machine in state.recorded.canaries)
 
 
 def why_changes_wait(state: ClusterState) -> str:
@@ -101,8 +114,10 @@ def find_surge(pool: Pool, state: ClusterState) -> int:
     """How many machines beyond its quantity the pool is to have for its rollout; 0 where there is none, or it is held."""
     if find_rolling(state).get(pool.name, "none"):
         return 0
-    most = min(_find_budget(pool)[0], len(list_outdated(state)[pool.name]))
-    return min(most, state.cluster.canary - _count_changed(state)) if state.cluster.canary else most
+    most = min(_find_budget(pool)[0], len(_list_replaceable(pool, state)))
+    if not state.cluster.canary or why_canary_holds(state):
+        return most
+    return min(most, state.cluster.canary - len(list_canaries(state)))
 
 
 def find_replicas(pool: Pool, state: ClusterState) -> int:
@@ -131,7 +146,7 @@ def list_removable(
     with them. None goes through which another machine is joining (`needed`)."""
     by_name = state.machines_by_name
     active = state.of_pool(pool)
-    outdated = list_outdated(state).get(pool.name, ())
+    outdated = _list_replaceable(pool, state)
     least = pool.quantity - _find_budget(pool)[1]
     available = sum(1 for machine in active if _is_available(machine, state))
     idle = [one for one in outdated if not _is_available(by_name[one.machine], state)]

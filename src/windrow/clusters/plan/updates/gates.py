@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from windrow.clusters.api.updates.turn import LIVE
 from windrow.clusters.change.pending import find_tier
-from windrow.clusters.change.rollout import why_canary_holds
+from windrow.clusters.change.rollout import list_canaries, why_canary_holds
 from windrow.clusters.plan.hosts.hold import is_shutting_down, why_not_disrupted
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
@@ -37,7 +37,8 @@ def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[st
         return f"its etcd member on Node {machine.node_name} does not vote"
     if maintenance := why_not_disrupted(machine):
         return maintenance
-    if (canary := why_canary_holds(state)) or (state.cluster.canary and begun):
+    canary = "" if machine.name in list_canaries(state) else why_canary_holds(state)
+    if canary or (state.cluster.canary and begun):
         return canary or "one machine at a time while there is a canary"
     in_turn = {one.name for one in state.active if has_turn(one)} | set(begun)
     return (
@@ -59,7 +60,7 @@ def why_not_go_on(machine: MachineState, state: ClusterState) -> str:
         for one in state.active
         if (update := one.record.update) is not None
         and update.failure is None
-        and (update.step != "Drain" or one.name < machine.name)
+        and (not update.is_preparing or one.name < machine.name)
     }
     return (
         _why_no_server(machine, state, in_turn)
@@ -99,7 +100,7 @@ def _awaits(one: MachineState, lost: MachineState, state: ClusterState) -> bool:
     """Whether the turn of `one` does not go on before `lost` is replaced, so that its repair must not wait for the turn."""
     update = one.record.update
     is_lost = not state.is_healthy_etcd_member(lost)
-    return update is not None and update.step == "Drain" and update.change != LIVE and is_lost
+    return update is not None and update.is_preparing and update.change != LIVE and is_lost
 
 
 def _why_no_server(machine: MachineState, state: ClusterState, in_turn: set[str]) -> str:
