@@ -229,8 +229,15 @@ class Client:
         propagation: Propagation | None = None,
         uid: str = "",
         resource_version: str = "",
+        grace_s: int | None = None,
     ) -> Raw:
-        """Order the deletion. With `uid`, only of that very object, with `resource_version` only if it is unchanged (Conflict
+        """Request the deletion, of a pod with so many seconds to end. With `uid`, only of that very object, with `resource_version` only if it is unchanged (Conflict
         otherwise). Raises NotFound."""
-        request = requests.delete(ref, propagation=propagation, uid=uid, resource_version=resource_version)
+        request = requests.delete(
+            ref,
+            propagation=propagation,
+            uid=uid,
+            resource_version=resource_version,
+            grace_s=grace_s,
+        )
         return await self.call(request)

@@ -320,9 +320,9 @@ def get_machine(name: str, state: ClusterState) -> MachineState:
     return machine
 
 
-async def delete_if_exists(client: Client, ref: ObjectRef, uid: str = "") -> None:
+async def delete_if_exists(client: Client, ref: ObjectRef, uid: str = "", grace_s: int | None = None) -> None:
     """With `uid`, only if it still is that object. Raises Conflict: that it is deleted is not certain then."""
     try:
-        await client.delete(ref, uid=uid)
+        await client.delete(ref, uid=uid, grace_s=grace_s)
     except NotFound:
         return

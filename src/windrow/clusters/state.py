@@ -148,6 +148,7 @@ class Pod:
     name: str
     is_deleting: bool = False
     is_bare: bool = False  # no controller would create it again
+    has_empty_dir: bool = False  # a volume whose data goes with the pod
 
 
 # States of a VM that does not run and will not by itself.

@@ -166,6 +166,22 @@ def test_pods_without_a_controller_come_back_with_a_vm_that_is_shut_down_unless_
     assert evict == EvictPods(SENTENCE, "w1", (("default", "web"), ("default", "alone")))
 
 
+@pytest.mark.parametrize(
+    ("consent", "left"),
+    [(None, (("default", "web"), ("default", "cache"))), (False, (("default", "web"),))],
+)
+def test_pods_with_an_empty_dir_come_back_with_the_vm_where_their_data_is_to_stay(
+    consent: bool | None, left: Any
+) -> None:
+    known = on(stuck(), shutdown=STUCK, cordoned=True)
+    assert known.node is not None
+    pods = (Pod("default", "web"), Pod("default", "cache", has_empty_dir=True))
+    machine = replace(known, node=replace(known.node, unschedulable=True), pods=pods)
+    drain = DrainOptions(delete_empty_dir_data=consent, grace_period=20)
+    strategy = {"upgrade_strategy": UpgradeStrategy(worker_drain=drain)}
+    assert plan_with(machine, cluster=strategy).actions == (EvictPods(SENTENCE, "w1", left, grace_period=20),)
+
+
 def test_pods_are_asked_for_while_the_vm_is_about_to_go_and_the_node_can_be_drained() -> None:
     known = on(stuck(), shutdown=STUCK, cordoned=True)
     others = some("s", 3, SERVERS)

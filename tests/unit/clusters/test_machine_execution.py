@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -66,8 +67,8 @@ class Guest:
     async def find(self, ref: ObjectRef) -> Any:
         return await self._client.find(ref)
 
-    async def delete(self, ref: ObjectRef, uid: str = "") -> Any:
-        return await self._client.delete(ref, uid=uid)
+    async def delete(self, ref: ObjectRef, uid: str = "", grace_s: int | None = None) -> Any:
+        return await self._client.delete(ref, uid=uid, grace_s=grace_s)
 
     async def patch_node(self, name: str, change: Mapping[str, Any]) -> None:
         await self._client.patch(NODE.ref(name), change)
@@ -428,6 +429,21 @@ def test_each_pod_of_a_node_is_evicted_whatever_is_said_of_the_others() -> None:
         ]
         left = [name_of(raw) for raw in await site.guest_api.list(POD, "default")]
         assert left == ["a", "b", "d"], "where none is served, a pod is deleted"
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize(("seconds", "options"), [(None, None), (0, 0), (30, 30)])
+def test_a_pod_is_evicted_with_the_grace_period_that_is_asked_for(
+    seconds: int | None, options: int | None
+) -> None:
+    async def story(site: Site) -> None:
+        raw = new_object(POD, "a", "default", spec={"containers": [{"name": "c", "image": "i"}]})
+        await site.guest_api.create(POD, raw)
+        action = do.EvictPods("it goes", "s1", (("default", "a"),), grace_period=seconds)
+        await site.actions.evict_pods(action, await site.look())
+        (evicted,) = site.guest.evicted
+        assert nested(json.loads(evicted["body"]), "deleteOptions", "gracePeriodSeconds") == options
 
     on_a_site(story)
 

@@ -839,6 +839,7 @@ def test_a_drained_node_waits_for_its_pods_but_for_those_that_belong_to_it_or_ha
         a_pod("alone", owner=""),
         a_pod("starting", phase="Pending"),
         a_pod("going", deletionTimestamp=GONE),
+        with_empty_dir(a_pod("cache")),
         a_pod("elsewhere", node="other"),
         a_pod("agent", owner="DaemonSet"),
         a_pod("proxy", owner="Node", annotations={"kubernetes.io/config.mirror": "x"}),
@@ -855,7 +856,13 @@ def test_a_drained_node_waits_for_its_pods_but_for_those_that_belong_to_it_or_ha
         Pod("shop", "alone", is_bare=True),
         Pod("shop", "starting"),
         Pod("shop", "going", is_deleting=True),
+        Pod("shop", "cache", has_empty_dir=True),
     )
+
+
+def with_empty_dir(pod: dict[str, Any]) -> dict[str, Any]:
+    volumes = [{"name": "token", "projected": {}}, {"name": "tmp", "emptyDir": {}}]
+    return {**pod, "spec": {**pod["spec"], "volumes": volumes}}
 
 
 def with_claims(pod: dict[str, Any], *claims: str, ephemeral: str = "") -> dict[str, Any]:

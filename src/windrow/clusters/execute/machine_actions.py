@@ -227,23 +227,21 @@ class MachineActions:
         )
 
     async def evict_pods(self, action: do.EvictPods, state: ClusterState) -> None:
-        client = get_connection(self._guests, state).client
+        client, seconds = get_connection(self._guests, state).client, action.grace_period
+        options = {} if seconds is None else {"deleteOptions": {"gracePeriodSeconds": seconds}}
         for namespace, name in action.pods:
             ref = POD.ref(name, namespace)
             if action.deletes:
-                await delete_if_exists(client, ref)
+                await delete_if_exists(client, ref, grace_s=seconds)
                 continue
-            body = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": name, "namespace": namespace},
-            }
+            metadata = {"name": name, "namespace": namespace}
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, **options}
             try:
                 await client.call(requests.create_subresource(ref, "eviction", body))
             except (NotFound, TooManyRequests):
                 continue  # gone already, or held by a disruption budget: it is asked again
             except MethodNotAllowed:
-                await delete_if_exists(client, ref)
+                await delete_if_exists(client, ref, grace_s=seconds)
 
     async def remove_etcd_member(self, action: do.RemoveEtcdMember, state: ClusterState) -> None:
         layout = find_layout(get_machine(action.machine, state).record.version)

@@ -122,8 +122,6 @@ _AGENTS = "it is for Rancher's own agents, which no machine has here"
 _NOT_YET = "this release does not act on it yet"
 _ROLLOUTS = "changes are not carried out on machines that exist yet, see the condition UpToDate"
 _DRAIN_OPTIONS = {
-    "deleteEmptyDirData": "pods with such data are evicted as all others are",
-    "gracePeriod": "each pod has its own",
     "ignoreDaemonSets": "their pods always stay",
     "postDrainHooks": "this release does not act on it yet",
     "preDrainHooks": "this release does not act on it yet",
@@ -148,6 +146,7 @@ _HASHES = _SECRETS + "test_a_file_whose_content_has_another_hash_is_refused"
 _REGISTRY = "spec.rkeConfig.registries.configs.*"
 _STRATEGY = "spec.rkeConfig.upgradeStrategy"
 _UPDATES = "unit/clusters/test_update_turns.py::"
+_DRAIN_TEST = "unit/clusters/test_drain_options.py::test_each_drain_option_is_honoured_as_kubectl_does"
 _STRATEGY_TEST = "unit/clusters/test_upgrade_strategy.py::test_a_strategy_is_read_as_rancher_writes_it"
 
 _AT_START = "the service of the machine reads it when it starts"
@@ -280,6 +279,8 @@ CLUSTER_FIELDS = FieldTable(
         + "test_pods_that_never_leave_stop_the_turn_unless_errors_are_ignored",
         f"{_STRATEGY}.workerDrainOptions.force": _UPDATES
         + "test_pods_without_a_controller_stay_unless_force_is_set",
+        f"{_STRATEGY}.workerDrainOptions.deleteEmptyDirData": _DRAIN_TEST,
+        f"{_STRATEGY}.workerDrainOptions.gracePeriod": _DRAIN_TEST,
         f"{_STRATEGY}.workerDrainOptions.disableEviction": _UPDATES
         + "test_pods_are_deleted_where_eviction_is_disabled",
         "spec.rkeConfig.registries.mirrors": _REGISTRY_FILE + "test_mirrors_are_taken_as_they_are",

@@ -18,13 +18,16 @@ ONE_AT_A_TIME = IntOrPercent(None, 1)
 
 @dataclass(frozen=True, slots=True)
 class DrainOptions:
-    """Rancher's, as far as they are acted on."""
+    """Rancher's, with the meaning of `kubectl drain`, as far as they are acted on. `delete_empty_dir_data` is None where it is not
+    set; `grace_period` in seconds, None for each pod's own."""
 
     enabled: bool = False
     timeout: timedelta = DRAIN_TIMEOUT
     ignore_errors: bool = False
     disable_eviction: bool = False
     force: bool = False  # pods without a controller leave, too
+    delete_empty_dir_data: bool | None = None
+    grace_period: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,18 @@ def _read_concurrency(fields: Fields, key: str) -> IntOrPercent:
     return found
 
 
+def _is_set(fields: Fields, key: str) -> bool:
+    return fields.raw.get(key) is not None
+
+
+def _read_grace_period(fields: Fields) -> int | None:
+    """Negative is each pod's own, as Rancher has it."""
+    value = fields.raw.get("gracePeriod")
+    if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+        return None
+    return fields.count("gracePeriod", 0, MAX_SECONDS) if _is_set(fields, "gracePeriod") else None
+
+
 def _read_drain(fields: Fields) -> DrainOptions:
     seconds = fields.count("timeout", 0, MAX_SECONDS)
     return DrainOptions(
@@ -64,4 +79,8 @@ def _read_drain(fields: Fields) -> DrainOptions:
         ignore_errors=fields.flag("ignoreErrors"),
         disable_eviction=fields.flag("disableEviction"),
         force=fields.flag("force"),
+        delete_empty_dir_data=fields.flag("deleteEmptyDirData")
+        if _is_set(fields, "deleteEmptyDirData")
+        else None,
+        grace_period=_read_grace_period(fields),
     )

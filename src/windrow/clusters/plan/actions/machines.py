@@ -96,10 +96,12 @@ class CordonNode(MachineActionBase, reason="CordonNode", done="Cordoned Node {ac
 
 @dataclass(frozen=True)
 class EvictPods(MachineActionBase, reason="EvictPods"):
-    """Evict pods from the Node, as their PodDisruptionBudgets allow; or delete them, with no regard to these."""
+    """Evict pods from the Node, as their PodDisruptionBudgets allow; or delete them, with no regard to these. They have
+    `grace_period` seconds to end, or None for what each has itself."""
 
     pods: tuple[tuple[str, str], ...]  # (namespace, name)
     deletes: bool = False
+    grace_period: int | None = None
 
 
 @dataclass(frozen=True)

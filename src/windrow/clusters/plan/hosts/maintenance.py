@@ -31,7 +31,7 @@ from windrow.clusters.plan.actions import (
     RecordMaintenance,
 )
 from windrow.clusters.plan.hosts.hold import is_expired, is_shutting_down
-from windrow.clusters.plan.updates.drain import list_leaving
+from windrow.clusters.plan.updates.drain import drain_options, list_leaving
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.text import join_some
 from windrow.harvester.hosts.maintenance import HostMaintenance, why_shut_down
@@ -85,7 +85,8 @@ def _prepare(machine: MachineState, live: HostMaintenance, state: ClusterState, 
         return
     to_evict = tuple((pod.namespace, pod.name) for pod in leaving if not pod.is_deleting)
     if to_evict:
-        partial.actions.append(EvictPods(str(wanted), machine.name, to_evict))
+        seconds = drain_options(machine, state).grace_period
+        partial.actions.append(EvictPods(str(wanted), machine.name, to_evict, grace_period=seconds))
     named = join_some([f"{pod.namespace}/{pod.name}" for pod in leaving])
     partial.wait(
         f"{len(leaving)} pods to be evicted from Node {node.name} ({named}); {wanted}",

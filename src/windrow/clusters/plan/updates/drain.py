@@ -11,8 +11,8 @@ from windrow.clusters.plan.actions import EvictPods, MarkNode, PartialPlan, Reco
 from windrow.clusters.plan.updates.apply import finish
 from windrow.clusters.plan.updates.evidence import await_guest, is_applied_already, mark_of
 from windrow.clusters.plan.updates.failures import RECHECK, fail, retry_hint
-from windrow.clusters.plan.updates.former_jobs import await_former_jobs
 from windrow.clusters.plan.updates.gates import why_not_go_on
+from windrow.clusters.plan.updates.jobs.former_jobs import await_former_jobs
 from windrow.clusters.state import ClusterState, MachineState, Node, Pod
 from windrow.core.formats.duration import human_duration
 from windrow.core.text import join_some
@@ -25,10 +25,25 @@ def drain_options(machine: MachineState, state: ClusterState) -> DrainOptions:
 
 
 def list_leaving(machine: MachineState, state: ClusterState) -> tuple[Pod, ...]:
-    """The pods that leave its Node: without `force` those without a controller stay, since nothing would create them again. They run
-    beside a service that restarts, and come back with a VM."""
-    force = drain_options(machine, state).force
-    return tuple(pod for pod in machine.pods if force or not pod.is_bare)
+    """The pods that leave its Node: without `force` those without a controller stay, since nothing would create them again, and with
+    `deleteEmptyDirData: false` those with an emptyDir, whose data would be gone. They run beside a service that restarts, and come
+    back with a VM."""
+    options = drain_options(machine, state)
+    keeps_data = options.delete_empty_dir_data is False
+    return tuple(
+        pod
+        for pod in machine.pods
+        if (options.force or not pod.is_bare) and not (keeps_data and pod.has_empty_dir)
+    )
+
+
+def list_holding(machine: MachineState, state: ClusterState) -> tuple[Pod, ...]:
+    """The pods for which a drain that was asked for (`enabled`) does not begin, as with `kubectl drain`: they have an emptyDir, and
+    that its data may go is not said."""
+    options = drain_options(machine, state)
+    if not options.enabled or options.delete_empty_dir_data:
+        return ()
+    return tuple(pod for pod in machine.pods if pod.has_empty_dir and (options.force or not pod.is_bare))
 
 
 def must_drain(machine: MachineState, update: MachineUpdate, state: ClusterState) -> bool:
@@ -51,10 +66,13 @@ def drain(machine: MachineState, update: MachineUpdate, state: ClusterState, par
         why = f"Machine {machine.name} is updated"
         partial.actions.append(MarkNode(why, machine.name, node.name, update.cordoned))
         return
-    leaving = list_leaving(machine, state)
-    if must_drain(machine, update, state) and leaving and machine.is_ready:
-        _evict(machine, node, leaving, update, state, partial)
-        return
+    if must_drain(machine, update, state) and machine.is_ready:
+        if holding := list_holding(machine, state):
+            _await_consent(machine, node, holding, update, state, partial)
+            return
+        if leaving := list_leaving(machine, state):
+            _evict(machine, node, leaving, update, state, partial)
+            return
     _begin_apply(machine, update, "its Node is ready for it", state, partial)
 
 
@@ -71,6 +89,44 @@ def _begin_apply(
     partial.actions.append(RecordUpdateStep(because, machine.name, changed))
 
 
+def _await_consent(
+    machine: MachineState,
+    node: Node,
+    pods: Sequence[Pod],
+    update: MachineUpdate,
+    state: ClusterState,
+    partial: PartialPlan,
+) -> None:
+    """No pod is evicted before a person says that data may go, or moves it."""
+    options, named = drain_options(machine, state), _join_names(pods)
+    until = (update.step_since or state.now) + options.timeout
+    if state.now < until:
+        what = f"{named} to leave Node {node.name}: emptyDir, and deleteEmptyDirData is not set in its drain options"
+        partial.wait(what, _describe_limit(update, options), machine.name, min(until, state.now + RECHECK))
+        return
+    if options.ignore_errors:
+        _begin_apply(
+            machine, update, f"ignoreErrors: {named} on Node {node.name} with emptyDir", state, partial
+        )
+        return
+    message = (
+        f"{named} on Node {node.name} keep data in an emptyDir, which an eviction deletes; no pod was evicted"
+    )
+    hint = (
+        "set deleteEmptyDirData in its drain options, or save the data and delete the pods; then "
+        + retry_hint(machine)
+    )
+    fail(machine, update, "Drain", message, hint, state, partial)
+
+
+def _join_names(pods: Sequence[Pod]) -> str:
+    return join_some([f"{pod.namespace}/{pod.name}" for pod in pods])
+
+
+def _describe_limit(update: MachineUpdate, options: DrainOptions) -> str:
+    return f"it is updated to {update.version}; its turn fails if that takes longer than {human_duration(options.timeout)}"
+
+
 def _evict(
     machine: MachineState,
     node: Node,
@@ -81,7 +137,7 @@ def _evict(
 ) -> None:
     options = drain_options(machine, state)
     until = (update.step_since or state.now) + options.timeout
-    named = join_some([f"{pod.namespace}/{pod.name}" for pod in pods])
+    named = _join_names(pods)
     if state.now >= until:
         if options.ignore_errors:
             why = f"ignoreErrors: {named} did not leave within {human_duration(options.timeout)}"
@@ -97,10 +153,12 @@ def _evict(
     to_evict = tuple((pod.namespace, pod.name) for pod in pods if not pod.is_deleting)
     if to_evict:
         why = "the Node is drained before it is updated"
-        partial.actions.append(EvictPods(why, machine.name, to_evict, options.disable_eviction))
+        partial.actions.append(
+            EvictPods(why, machine.name, to_evict, options.disable_eviction, options.grace_period)
+        )
     partial.wait(
         f"{len(pods)} pods to be evicted from Node {node.name} ({named})",
-        f"it is updated to {update.version}; its turn fails if that takes longer than {human_duration(options.timeout)}",
+        _describe_limit(update, options),
         machine.name,
         min(until, state.now + RECHECK),
     )

@@ -27,7 +27,13 @@ async def list_pods_to_evict(client: Client, node: str) -> list[Pod]:
     """The pods that must leave the Node: not those that belong to it (DaemonSets, mirrors) or have ended. Raises KubeError."""
     pods = await _list_pods(client, node)
     return [
-        Pod(namespace_of(raw), name_of(raw), is_deleting(raw), not _has_controller(raw))
+        Pod(
+            namespace_of(raw),
+            name_of(raw),
+            is_deleting(raw),
+            is_bare=not _has_controller(raw),
+            has_empty_dir=any("emptyDir" in volume for volume in objects_at(raw, "spec", "volumes")),
+        )
         for raw in pods
         if not _belongs_to_node(raw) and not _has_ended(raw)
     ]
