@@ -31,6 +31,7 @@ _CHANGING = (
     (r"windrow-update-[0-9a-f]+", "windrow-update"),
     (r"shop-[a-z0-9]+-[a-z0-9]+", "shop"),
     (r"harvester-cloud-provider-[a-z0-9]+-[a-z0-9]+", "harvester-cloud-provider"),
+    (r"harvester-csi-driver-controllers-[a-z0-9]+-[a-z0-9]+", "harvester-csi-driver-controllers"),
     (r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d ", ""),
 )
 
@@ -329,6 +330,48 @@ def test_a_disk_without_space_stops_the_upgrade_before_anything_is_changed() -> 
             assert not any(nested(node, "spec", "unschedulable") for node in await it.stage.list_nodes())
 
     run_driven(story())
+
+
+@pytest.mark.long
+def test_a_node_that_cannot_take_the_release_keeps_its_pods_and_is_not_cordoned() -> None:
+    """The disk of the second worker is full: it is asked before anything is done to its Node."""
+
+    async def story() -> Transcript:
+        pools = a_pool("servers", 1, SERVERS), a_pool("workers", 2)
+        config = {"cni": "calico", "cloud-provider-name": "harvester"}
+        rke = an_rke_config(*pools, config=config, upgradeStrategy=DRAINED)
+        async with a_story(*pools, rkeConfig=rke) as it:
+            await it.stage.wait_for_settled()
+            it.transcript.restart()
+            it.transcript.say("the disks of both workers fill up")
+            sessions: Any = it.sim.harvester.hypervisor._sessions.values()
+            disks = [
+                session.machine.guest.hardware.root.state
+                for session in sessions
+                if "-workers-" in session.machine.guest.hostname
+            ]
+            assert len(disks) == 2
+            for disk in disks:
+                disk["free KiB"] = 1000
+            guest = await it.stage.guest_client()
+            before = {name_of(raw): raw for raw in await guest.list(NODE) if "-workers-" in name_of(raw)}
+            await set_version(it, NEXT)
+            await until(it.stage, "its update to be mended")
+            for name, node in before.items():
+                now = await guest.get(NODE.ref(name))
+                assert not nested(now, "spec", "unschedulable")
+                assert annotations_of(now)[APPLIED_REVISION] == annotations_of(node)[APPLIED_REVISION]
+            it.transcript.say("space is freed, and a user has it tried again")
+            for disk in disks:
+                disk.pop("free KiB")
+            (failed,) = [raw for raw in await machines_of(it.sim, it.ref) if nested(raw, "status", "update")]
+            ref = MACHINE.ref(name_of(failed), it.ref.namespace)
+            await it.sim.management_client.patch(ref, {"metadata": {"annotations": {RETRY_UPDATE: ""}}})
+            await until_version(it, NEXT)
+            assert await kubelets(it) == {NEXT}
+            return it.transcript
+
+    check_story("upgrade-refused-by-preflight", story)
 
 
 async def until_turn_of(story: Story, pool: str, step: str) -> None:

@@ -190,7 +190,13 @@ def the_job(host: Host, *files: File, **rest: object) -> UpdateJob:
 
 
 def preflight(
-    host: Host, tmp_path: Path, *, free: str = "9999999", pull: str = "true", registry: str = ""
+    host: Host,
+    tmp_path: Path,
+    *,
+    free: str = "9999999",
+    pull: str = "true",
+    registry: str = "",
+    only_asks: bool = False,
 ) -> Any:
     """The Job of another version on a host with so much space, whose images are pulled so."""
     data = tmp_path / "data"
@@ -201,7 +207,17 @@ def preflight(
     crictl.chmod(0o755)
     host.program("df", f"printf 'Avail\\n%s\\n' '{free}'")
     job = the_job(host, *host.files(NEW), data_directory=str(data), registry=registry)
-    return host.run(job)
+    return host.run(replace(job, only_asks=only_asks))
+
+
+def test_a_job_that_only_asks_changes_nothing_where_the_machine_can_take_the_release(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    done = preflight(host, tmp_path, only_asks=True)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "pulled").exists()
+    assert not Path(host.path("conf/50.yaml")).exists()
+    assert host.told() == []
 
 
 @pytest.mark.parametrize("free", ["  3145728", "unknown", ""])
@@ -241,6 +257,15 @@ def test_an_image_that_cannot_be_pulled_is_said_before_anything_is_changed(tmp_p
 @pytest.mark.parametrize("pull", ["true", "exit 124"])
 def test_an_image_that_is_pulled_or_takes_long_holds_nothing(tmp_path: Path, pull: str) -> None:
     assert preflight(Host(tmp_path), tmp_path, pull=pull).returncode == 0
+
+
+def test_the_registry_of_k3s_is_asked_with_the_image_that_every_machine_has() -> None:
+    script = render_script(a_job(installer=k3s.INSTALLER, image="site:5000/rancher/mirrored-pause:3.6"))
+
+    pull = "/usr/local/bin/k3s crictl --config /var/lib/rancher/k3s/agent/etc/crictl.yaml pull site:5000/rancher/mirrored-pause:3.6"
+    assert pull in script
+    assert "[ -x /usr/local/bin/k3s ]" in script
+    assert "INSTALL_K3S_ARTIFACT_PATH" in script
 
 
 def test_archives_of_images_are_not_second_guessed(tmp_path: Path) -> None:

@@ -46,7 +46,6 @@ from windrow.clusters.api.updates.strategy import UpgradeStrategy
 from windrow.clusters.api.updates.turn import LIVE, VM_RESTART, UpdateFailure
 from windrow.clusters.plan.actions import (
     ApplyUpdate,
-    BeginUpdate,
     EvictPods,
     FailUpdate,
     MarkNode,
@@ -270,10 +269,10 @@ def boots(machine: MachineState, boot: str) -> MachineState:
 def test_a_node_is_cordoned_where_another_one_can_take_its_pods(spoil: Any, cordons: bool) -> None:
     pools = a_pool("workers", 2), a_pool("api", 0)
     w1, w2 = some("w", 2, pools[0])
-    many = UpgradeStrategy(workers=IntOrPercent(None, 2))
-    plan = plan_of(upgraded(*pools, upgrade_strategy=many), [boots(w1, "b-1"), spoil(at(w2, NEW))])
-    begun = [one for one in of_kind(plan, BeginUpdate) if one.subject == "w1"]
-    assert [(one.update.cordoned, one.update.boot) for one in begun] == [(cordons, "")]  # type: ignore[attr-defined]
+    asked = in_turn(w1, an_update(step="Preflight"), update_job=ObservedJob(f"{JOB}-preflight", "succeeded"))
+    plan = plan_of(upgraded(*pools), [boots(asked, "b-1"), spoil(at(w2, NEW))])
+    steps = [one for one in of_kind(plan, RecordUpdateStep) if one.subject == "w1"]
+    assert [(one.update.cordoned, one.update.boot) for one in steps] == [(cordons, "")]  # type: ignore[attr-defined]
 
 
 # -- the snapshot before an upgrade ------------------------------------------------------------------------------

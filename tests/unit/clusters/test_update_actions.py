@@ -313,6 +313,23 @@ def test_the_job_is_created_with_its_secret_which_it_owns_and_the_watch_is_told(
     on_a_site(story)
 
 
+def test_the_job_that_asks_has_the_script_alone_and_a_name_of_its_own() -> None:
+    async def story(site: Site) -> None:
+        update = await site.turn(step="Preflight")
+        name = update.preflight_job
+        action = do.PreflightUpdate("it is to take it", "w1", name, "w1")
+        await site.actions.preflight_update(action, await site.state())
+        await site.actions.preflight_update(action, await site.state())  # as after a restart
+        job = await site.guest.get(JOB.ref(name, "kube-system"))
+        secret = await site.guest.get(SECRET.ref(name, "kube-system"))
+        assert secret["metadata"]["ownerReferences"][0]["uid"] == uid_of(job)
+        assert list(secret["data"]) == [SCRIPT]
+        assert "nothing was changed" in b64decode(secret["data"][SCRIPT]).decode()
+        assert name != update.job
+
+    on_a_site(story)
+
+
 def test_what_an_attempt_that_was_cut_off_has_left_is_used_and_brought_up_to_date() -> None:
     async def story(site: Site) -> None:
         await site.turn()

@@ -57,7 +57,8 @@ MAX_SECRET = 900_000  # bytes; the API server takes a megabyte with its names
 class UpdateJob:
     """What one machine is changed to. `restarts` says whether its service may be restarted for it; without that only the
     files are written. Those in `applied_directory` need no restart: the server applies them by itself. With a `request` the service is
-    restarted once, whatever its files are; with `new_keys` certificates are made anew meanwhile, those of `services` or all."""
+    restarted once, whatever its files are; with `new_keys` certificates are made anew meanwhile, those of `services` or all. One that
+    `only_asks` has the script up to its first file: whether the machine can take the release."""
 
     name: str
     node: str
@@ -69,6 +70,7 @@ class UpdateJob:
     applied_directory: str
     restarts: bool = True
     request: str = ""
+    only_asks: bool = False
     new_keys: bool = False
     services: tuple[str, ...] = ()
     data_directory: str = ""
@@ -176,7 +178,7 @@ if [ "$installed" != {version} ]; then
 {images}fi
 """
 
-_RUNTIME_IMAGE = """\
+_IMAGE = """\
   archives=none
   for file in {directory}/*.tar*; do
     if [ -f "$file" ]; then
@@ -186,9 +188,9 @@ _RUNTIME_IMAGE = """\
   if grep -qs {artifacts} {site}; then
     archives=there
   fi
-  if [ -x {crictl} ] && [ "$archives" = none ]; then
+  if [ -x {binary} ] && [ "$archives" = none ]; then
     pulled=0
-    timeout {timeout} {crictl} --config {config} pull {image} > {log} 2>&1 || pulled=$?
+    timeout {timeout} {binary}{command} --config {config} pull {image} > {log} 2>&1 || pulled=$?
     if [ "$pulled" -ne 0 ] && [ "$pulled" -ne 124 ]; then
       tail -n 2 {log} >&2
       echo {image}" cannot be pulled here; nothing was changed: give the site's registries the images, or put their archive into "{directory} >&2
@@ -303,6 +305,8 @@ def render_script(job: UpdateJob) -> str:
     parts = ["#!/bin/sh\nset -eu\nmkdir -p /var/lib/windrow\n"]
     if job.restarts and not job.request:
         parts.append(_render_preflight(job, names))
+    if job.only_asks:
+        return "".join([*parts, f"rm -rf {WORKSPACE}\n"])
     parts += [_put(number, file, job) for number, file in enumerate(job.files)]
     if job.request:
         request = {"request": quote(job.request), "followed": quote(FOLLOWED), "name": installer.layout.name}
@@ -320,20 +324,28 @@ def _render_preflight(job: UpdateJob, names: Mapping[str, object]) -> str:
     layout = job.installer.layout
     data = job.data_directory or f"/var/lib/rancher/{layout.name}"
     least = LEAST_FREE_KIB.get(layout.name, 0)
-    images = ""
-    if layout.name in _RUNTIMES:  # the release itself is an image, which its other images are beside
-        prefix = f"{job.registry}/" if job.registry else ""
-        images = _RUNTIME_IMAGE.format(
-            directory=quote(f"{data}/agent/images"),
-            artifacts=quote(f"^INSTALL_{layout.name.upper()}_ARTIFACT_PATH=."),
-            site=SITE_ENVIRONMENT,
-            crictl=quote(f"{data}/bin/crictl"),
-            config=quote(f"{data}/agent/etc/crictl.yaml"),
-            image=quote(f"{prefix}{_RUNTIMES[layout.name]}:{job.version.replace('+', '-')}"),
-            log=f"{WORKSPACE}/pull.log",
-            timeout=PULL_TIMEOUT_S,
-        )
+    images = _IMAGE.format(
+        directory=quote(f"{data}/agent/images"),
+        artifacts=quote(f"^INSTALL_{layout.name.upper()}_ARTIFACT_PATH=."),
+        site=SITE_ENVIRONMENT,
+        config=quote(f"{data}/agent/etc/crictl.yaml"),
+        log=f"{WORKSPACE}/pull.log",
+        timeout=PULL_TIMEOUT_S,
+        **_choose_pull(job, data),
+    )
     return _PREFLIGHT.format(**names, data=quote(data), least=least, images=images)
+
+
+def _choose_pull(job: UpdateJob, data: str) -> Mapping[str, str]:
+    """What is pulled, and with which program. A release of RKE2 is an image, which its other images are beside. Which images K3s is
+    going to pull is known once it is installed: that the way to its registry is open is asked with the sandbox image, of which a
+    pull asks the registry also where the machine has it."""
+    layout = job.installer.layout
+    if layout.name in _RUNTIMES:
+        prefix = f"{job.registry}/" if job.registry else ""
+        image = f"{prefix}{_RUNTIMES[layout.name]}:{job.version.replace('+', '-')}"
+        return {"binary": quote(f"{data}/bin/crictl"), "command": "", "image": quote(image)}
+    return {"binary": f"/usr/local/bin/{layout.name}", "command": " crictl", "image": quote(job.image)}
 
 
 def _render_flags(job: UpdateJob) -> str:

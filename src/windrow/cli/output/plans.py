@@ -94,6 +94,8 @@ def _render_group(group: ChangeGroup, width: int) -> list[StyledLine]:
         lines += _paragraph(group.because, "  ", width)
     else:
         lines += _render_fields(group.fields, width)
+    if group.steps:
+        lines += _paragraph(f"steps: {', '.join(group.steps)}", "  ", width)
     if group.disrupts:
         lines += _paragraph(f"disrupts: {group.disrupts}", "  ", width)
     if group.change == "refused":
@@ -170,6 +172,7 @@ def _machine_object(one: MachineChange) -> dict[str, Any]:
         "change": one.change,
         "order": one.order,
         "because": one.because,
+        "steps": list(one.steps),
         "disrupts": one.disrupts,
         "carriedOut": one.change not in NOT_YET,
         "fields": [render_field(field) for field in one.fields],

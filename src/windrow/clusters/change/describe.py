@@ -38,6 +38,7 @@ class ChangeGroup:
     fields: tuple[FieldChange, ...]
     because: str
     disrupts: str
+    steps: tuple[str, ...]
     machines: tuple[MachineChange, ...]
 
     @property
@@ -54,7 +55,7 @@ def group_alike(pending: PendingChanges) -> tuple[ChangeGroup, ...]:
     groups: list[list[MachineChange]] = []
     by_fields: dict[tuple[object, ...], list[tuple[MachineChange, list[MachineChange]]]] = {}
     for machine in pending.machines:
-        alike = by_fields.setdefault((machine.pool, machine.change, machine.disrupts), [])
+        alike = by_fields.setdefault((machine.pool, machine.change, machine.disrupts, machine.steps), [])
         found = next((group for one, group in alike if one.fields == machine.fields), None)
         if found is None:
             found = []
@@ -62,7 +63,7 @@ def group_alike(pending: PendingChanges) -> tuple[ChangeGroup, ...]:
             groups.append(found)
         found.append(machine)
     return tuple(
-        ChangeGroup(first.change, first.fields, first.because, first.disrupts, (first, *others))
+        ChangeGroup(first.change, first.fields, first.because, first.disrupts, first.steps, (first, *others))
         for first, *others in groups
     )
 

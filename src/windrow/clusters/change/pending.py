@@ -47,7 +47,7 @@ class MachineChange:
     """What of one machine is not as its Cluster asks now.
 
     `change` is the most disruptive of its fields; `order` counts the turns from 1, and is 0 of a machine that has none.
-    `disrupts` says what its turn takes away meanwhile. `version` and `config_hash` are what its Machine records after it, the
+    `disrupts` says what its turn takes away meanwhile, `steps` what is done in it, one after the other. `version` and `config_hash` are what its Machine records after it, the
     latter "" where it is not known.
     """
 
@@ -57,6 +57,7 @@ class MachineChange:
     fields: tuple[FieldChange, ...]
     because: str
     disrupts: str = ""
+    steps: tuple[str, ...] = ()
     order: int = 0
     version: str = ""
     config_hash: str = ""
@@ -308,7 +309,12 @@ def _in_order(changes: Iterable[MachineChange], state: ClusterState) -> tuple[Ma
     ordered = sorted(changes, key=key)
     api_servers = sum(record.is_control_plane for record in records.values())
     return tuple(
-        replace(one, order=place, disrupts=_disrupts(one, records[one.machine], api_servers, state))
+        replace(
+            one,
+            order=place,
+            disrupts=_disrupts(one, records[one.machine], api_servers, state),
+            steps=_list_steps(one, records[one.machine], state),
+        )
         if one.change in TURNS
         else one
         for place, one in enumerate(ordered, 1)
@@ -353,6 +359,20 @@ def _disrupts(one: MachineChange, record: Machine, api_servers: int, state: Clus
         )
         return f"its VM stops and starts; {where}; {bare}"
     return f"its VM is deleted once another machine has joined; {MOVE}"
+
+
+PREFLIGHT = "preflight (free disk and images, asked on the node)"
+
+
+def _list_steps(one: MachineChange, record: Machine, state: ClusterState) -> tuple[str, ...]:
+    """What is done in its turn, as far as it does not go by itself. A lone Node is neither cordoned nor drained."""
+    others = len(state.active) > 1
+    if one.change == "VM restart":
+        return *("cordon", "drain") * others, "stop the VM", "edit it", "start it", *("uncordon",) * others
+    if one.change != "service restart" or all(field.path != VERSION for field in one.fields):
+        return ()
+    around = ("cordon",) * others + ("drain",) * _is_drained(one, record, state)
+    return PREFLIGHT, *around, "install the release", "restart the service", *("uncordon",) * others
 
 
 def _is_drained(one: MachineChange, record: Machine, state: ClusterState) -> bool:

@@ -238,6 +238,8 @@ class Executor:
                 await self._on_update.mark_node(action, state)
             case do.RecordUpdateStep():
                 await self._on_update.record_update_step(action, state)
+            case do.PreflightUpdate():
+                await self._on_update.preflight_update(action, state)
             case do.ApplyUpdate():
                 await self._on_update.apply_update(action, state)
             case do.PowerVM():

@@ -110,12 +110,22 @@ class UpdateActions:
     # -- the Job ---------------------------------------------------------------------------------------------------
 
     async def apply_update(self, action: do.ApplyUpdate, state: ClusterState) -> None:
-        """The Secret first: a Job without it would wait for ever where this process dies in between. Then it gets its owner,
-        with which it goes. Raises InvalidBootstrapSpec and TokenRejected."""
+        """Raises InvalidBootstrapSpec and TokenRejected."""
         found, connection = get_machine(action.machine, state), get_connection(self._guests, state)
         await self._require_token(found, self._update_of(action.machine, state), state)
         job = await self._render_job(found, action, connection, state)
         require_fitting(job)
+        await self._create_job(job, connection)
+
+    async def preflight_update(self, action: do.PreflightUpdate, state: ClusterState) -> None:
+        """The Job that only asks: it has the script of the turn up to the first file."""
+        found, connection = get_machine(action.machine, state), get_connection(self._guests, state)
+        job = await self._render_job(found, action, connection, state)
+        await self._create_job(replace(job, files=(), only_asks=True), connection)
+
+    async def _create_job(self, job: UpdateJob, connection: GuestConnection) -> None:
+        """The Secret first: a Job without it would wait for ever where this process dies in between. Then it gets its owner,
+        with which it goes."""
         secret, client = render_files_secret(job), connection.client
         ref = SECRET.ref(job.name, NAMESPACE)
         try:
@@ -130,7 +140,11 @@ class UpdateActions:
         connection.updates.created(raw)
 
     async def _render_job(
-        self, found: MachineState, action: do.ApplyUpdate, connection: GuestConnection, state: ClusterState
+        self,
+        found: MachineState,
+        action: do.ApplyUpdate | do.PreflightUpdate,
+        connection: GuestConnection,
+        state: ClusterState,
     ) -> UpdateJob:
         update, machine = self._update_of(action.machine, state), found.record
         spec = await self._build_spec(found, update.version, state)
@@ -315,7 +329,7 @@ class UpdateActions:
         job = found.update_job
         if state.guest.is_reachable and job is not None and job.state == "failed":
             # The Job stays for a while, with its log; what is secret does not.
-            await self._delete_jobs(found, state, spared=update.job)
+            await self._delete_jobs(found, state, spared=job.name)
         await self._record(found.record, update)
 
     async def relax_rollout(self, action: do.RelaxRollout, state: ClusterState) -> None:

@@ -52,12 +52,15 @@ async def _with_update(
     if update is None:
         return machine
     present = "" if update.step == "Withdraw" else update.job
+    present = update.preflight_job if update.step == "Preflight" else present
     machine = replace(machine, former_jobs=connection.updates.find_former(machine.record.uid, present))
     if update.step == "Start":
         return await _with_api_server(machine, update, connection, state)
-    if update.step != "Apply":
+    if update.step not in ("Preflight", "Apply"):
         return machine
-    machine = replace(machine, update_job=connection.updates.observe(update.job))
+    machine = replace(machine, update_job=connection.updates.observe(present))
+    if update.step == "Preflight":
+        return machine
     job, node = machine.update_job, machine.node
     is_over = job is not None and job.state == "succeeded" and node is not None and node.ready
     if not (is_over and machine.record.is_control_plane and state.guest.is_reachable):

@@ -20,6 +20,7 @@ UPDATING, ROLLING_OUT, UP_TO_DATE = "Updating", "RollingOut", "UpToDate"
 UPDATE_FAILED = "UpdateFailed"
 MAX_NAMED = 3
 _REASONS = {
+    "Preflight": "AskingNode",
     "Drain": "Draining",
     "Apply": "Applying",
     "Withdraw": "Withdrawing",

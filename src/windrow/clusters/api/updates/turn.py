@@ -15,11 +15,11 @@ from typing import Any, Literal
 from windrow.core.clock import format_time
 from windrow.kubernetes.objects import nested, time_of
 
-# In their order. "Drain": the Node is cordoned, and drained where that is asked for; "Apply": a Job writes the files on it
-# and restarts the service, and the Node shows what it runs then; "Withdraw": that Job is late and goes before the turn fails;
-# "Stop" and "Start" of a VM that is edited in between.
-UpdateStep = Literal["Drain", "Apply", "Withdraw", "Stop", "Start"]
-STEPS: tuple[UpdateStep, ...] = ("Drain", "Apply", "Withdraw", "Stop", "Start")
+# In their order. "Preflight": a Job asks the machine whether it can take another release; "Drain": the Node is cordoned, and
+# drained where that is asked for; "Apply": a Job writes the files on it and restarts the service, and the Node shows what it
+# runs then; "Withdraw": that Job is late and goes before the turn fails; "Stop" and "Start" of a VM that is edited in between.
+UpdateStep = Literal["Preflight", "Drain", "Apply", "Withdraw", "Stop", "Start"]
+STEPS: tuple[UpdateStep, ...] = ("Preflight", "Drain", "Apply", "Withdraw", "Stop", "Start")
 SERVICE_RESTART, LIVE, VM_RESTART = "service restart", "live", "VM restart"
 
 
@@ -58,6 +58,16 @@ class MachineUpdate:
     def is_in_place(self) -> bool:
         """Whether the machine stays: it is carried out by a Job in the guest, or by a restart of its VM."""
         return self.change in (SERVICE_RESTART, LIVE, VM_RESTART)
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether nothing that the machine runs was changed or stopped yet."""
+        return self.step in ("Preflight", "Drain")
+
+    @property
+    def preflight_job(self) -> str:
+        """The name of the Job of its step Preflight."""
+        return f"{self.job}-preflight"
 
     @property
     def restarts_by_request(self) -> bool:

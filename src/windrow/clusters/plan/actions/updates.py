@@ -35,6 +35,16 @@ class RecordUpdateStep(MachineActionBase, reason="RecordUpdateStep"):
 
 
 @dataclass(frozen=True)
+class PreflightUpdate(
+    MachineActionBase, reason="PreflightUpdate", done="Created Job {action.job} for Machine {action.machine}"
+):
+    """Create the Job that asks the machine whether it can take another release; the Job that is there already is the same."""
+
+    job: str
+    node: str
+
+
+@dataclass(frozen=True)
 class ApplyUpdate(
     MachineActionBase, reason="ApplyUpdate", done="Created Job {action.job} for Machine {action.machine}"
 ):
@@ -176,6 +186,7 @@ UpdateAction = (
     BeginUpdate
     | MarkNode
     | RecordUpdateStep
+    | PreflightUpdate
     | ApplyUpdate
     | DeleteFormerJobs
     | PowerVM

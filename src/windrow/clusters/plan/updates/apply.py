@@ -6,7 +6,7 @@ from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate
 from windrow.clusters.plan.actions import ApplyUpdate, FinishUpdate, PartialPlan
 from windrow.clusters.plan.updates.evidence import describe_end, find_vote_end, mark_of, why_not_applied
 from windrow.clusters.plan.updates.failures import fail_late, next_deadline
-from windrow.clusters.plan.updates.former_jobs import await_former_jobs
+from windrow.clusters.plan.updates.jobs.former_jobs import await_former_jobs
 from windrow.clusters.state import ClusterState, MachineState
 
 

@@ -4,6 +4,7 @@ A turn has steps, each of which is recorded in `status.update` of the Machine or
 controller goes on where it was:
 
     begin     recorded on the Machine, before anything is done
+    Preflight a Job on the Node asks whether it can take another release: its disk, and the images
     Drain     the Node is marked, cordoned for another version, and drained where `upgradeStrategy` asks for it
     Apply     a Job on the Node writes the files and restarts the service; the Node shows that it runs what was asked for
     Withdraw  only where that is late and its pod never ran: the Job is deleted, and gone, before the turn fails
@@ -27,7 +28,8 @@ from windrow.clusters.plan.updates.begin import begin, is_revision_recorded
 from windrow.clusters.plan.updates.drain import drain
 from windrow.clusters.plan.updates.evidence import await_guest, why_not_applied
 from windrow.clusters.plan.updates.failures import fail, retry_hint
-from windrow.clusters.plan.updates.former_jobs import await_former_jobs, withdraw
+from windrow.clusters.plan.updates.jobs.former_jobs import await_former_jobs, withdraw
+from windrow.clusters.plan.updates.jobs.preflight import preflight
 from windrow.clusters.plan.updates.live_changes import plan_nodes
 from windrow.clusters.plan.updates.records import correct_records
 from windrow.clusters.plan.updates.upgrade_snapshot import has_upgrade_snapshot
@@ -70,6 +72,8 @@ def _continue(
         _restart_vm(machine, update, state, partial)
     elif wanted is None or wanted.id != update.id:
         _begin_otherwise(machine, update, wanted, state, partial)
+    elif update.step == "Preflight":
+        preflight(machine, update, state, partial)
     else:
         drain(machine, update, state, partial)
 
@@ -87,7 +91,7 @@ def _begin_otherwise(
         and wanted.version == machine.record.version
         and wanted.config_hash == machine.record.config_hash
     )
-    if is_as_recorded and (update.step == "Drain" or update.change == VM_RESTART):
+    if is_as_recorded and (update.is_preparing or update.change == VM_RESTART):
         if not state.guest.is_reachable:
             await_guest(machine, "its turn ends", state, partial)
             return
@@ -145,7 +149,7 @@ def _after_failure(
         update.step == "Start" and not update.refused and find_vm_step(machine, update, state) == VmStep()
     ):
         finish(machine, update, partial)
-    elif (wanted is None and update.step == "Drain") or (
+    elif (wanted is None and update.is_preparing) or (
         wanted is not None and (wanted.id != update.id or machine.record.retry_update)
     ):
         _begin_otherwise(machine, update, wanted, state, partial)

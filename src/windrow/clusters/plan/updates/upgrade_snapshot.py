@@ -42,6 +42,6 @@ def _has_reached(machine: MachineState, version: str) -> bool:
     """Whether the machine runs that version, or is just being given it. A turn that failed before its Node showed the version
     says nothing: the version may not even exist."""
     update, node = machine.record.update, machine.node
-    is_applied = update is not None and update.step != "Drain" and update.failure is None
+    is_applied = update is not None and not update.is_preparing and update.failure is None
     applied = update.version if update is not None and is_applied else ""
     return version in (machine.record.version, node.kubelet_version if node else "", applied)

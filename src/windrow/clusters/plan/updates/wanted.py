@@ -145,28 +145,32 @@ def new_update(machine: MachineState, wanted: WantedUpdate, state: ClusterState)
     """What is recorded as the turn begins. Its Job has another name at each attempt."""
     before, node = machine.record.update, machine.node
     attempt = before.attempt + 1 if before is not None and before.id == wanted.id else 1
-    was_cordoned = before is not None and before.cordoned
-    cordons = _must_cordon(machine, wanted, state) and node is not None and not node.unschedulable
+    is_asked_first = wanted.change == SERVICE_RESTART and wanted.version != machine.record.version
+    cordoned = before is not None and before.cordoned
+    if not is_asked_first:
+        cordoned = cordoned or cordons(machine, wanted.change, wanted.version, state)
     return MachineUpdate(
         id=wanted.id,
         change=wanted.change,
         version=wanted.version,
         config_hash=wanted.config_hash,
-        step="Drain",
+        step="Preflight" if is_asked_first else "Drain",
         since=state.now,
         step_since=state.now,
         job=job_name(machine.record.uid, wanted.id, attempt, state.now),
         attempt=attempt,
-        cordoned=was_cordoned or cordons,
+        cordoned=cordoned,
         restart=wanted.restart,
         boot=node.boot_id if node is not None and wanted.change == VM_RESTART else "",
     )
 
 
-def _must_cordon(machine: MachineState, wanted: WantedUpdate, state: ClusterState) -> bool:
-    """For another version, where other Nodes can take the pods: a lone Node is never cordoned, since what its new release
-    installs needs a Node, too."""
-    if machine.record.version == wanted.version and wanted.change != VM_RESTART:
+def cordons(machine: MachineState, change: str, version: str, state: ClusterState) -> bool:
+    """Whether the turn cordons the Node: for another version, where other Nodes can take the pods, and no one else has. A lone Node
+    is never cordoned, since what its new release installs needs a Node, too."""
+    if machine.node is None or machine.node.unschedulable:
+        return False
+    if machine.record.version == version and change != VM_RESTART:
         return False
     others = (one for one in state.active if one.name != machine.name)
     return any(one.is_ready and one.node is not None and not one.node.unschedulable for one in others)
