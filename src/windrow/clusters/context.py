@@ -93,6 +93,7 @@ class ProcessState:
     machine_statuses: dict[str, dict[str, Any]] = field(default_factory=dict)  # to be written, by machine uid
     readings: dict[str, KnownReading] = field(default_factory=dict)  # by machine uid
     stale_watches: dict[str, StaleWatch] = field(default_factory=dict)  # by the cluster's uid
+    requests: dict[str, set[str]] = field(default_factory=dict)  # that are under way, by the cluster's uid
 
     @property
     def longest_lag(self) -> timedelta:

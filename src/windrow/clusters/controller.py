@@ -30,6 +30,7 @@ from windrow.clusters.execute.executor import Executor
 from windrow.clusters.execute.machine_actions import MachineActions
 from windrow.clusters.execute.maintenance_actions import MaintenanceActions
 from windrow.clusters.execute.operations import OperationActions
+from windrow.clusters.execute.servers.requests import LongRequests
 from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.metrics.manager import ManagerMetrics, ObservedPool, Sources
@@ -210,6 +211,7 @@ class ClusterController:
         )
         machine_actions = MachineActions(self._context, machines, guests)
         supervisors = Supervisors(self._harvesters, connect)
+        self._requests = LongRequests(self._context.process_state.requests, self._enqueue_cluster)
         self._executor = Executor(
             self._context,
             ClusterActions(self._context, self._harvesters, guests),
@@ -222,6 +224,7 @@ class ClusterController:
                 self._context,
                 guests,
                 supervisors,
+                self._requests,
                 self._snapshots,
                 machines,
                 machine_actions.render_scrubbed,
@@ -290,6 +293,7 @@ class ClusterController:
             group.create_task(self._on_machine_statuses())
             group.create_task(self._addresses.run(self._on_address), name="follow ipaddresses")
             group.create_task(self._protection.controller.run(), name="protect what Clusters need")
+            group.create_task(self._requests.run(), name="long requests to servers")
             group.create_task(self.controller.run(), name="reconcile clusters")
 
     def require_lease(self, request: Request, access: ClientConfig) -> None:

@@ -179,6 +179,7 @@ class Observer:
             },
             option_rules=self._context.option_rules,
             snapshots=self._list_snapshots(cluster),
+            requests=frozenset(self._context.process_state.requests.get(cluster.uid, ())),
             s3_digest=find_s3_digest(cluster, self._context.secrets.get),
             hosts_hidden=self._find_hidden_hosts(cluster),
         )

@@ -445,6 +445,7 @@ class ClusterState:
     snapshots: tuple[ETCDSnapshot, ...] = ()  # that are recorded
     s3_digest: str = ""  # of what the guest is to know of S3, keys included; "" where it is to know nothing
     snapshot_files: tuple[SnapshotFile, ...] | None = None  # that the guest lists; None: unknown
+    requests: frozenset[str] = frozenset()  # to its servers, that go on beside the reconciles, by their names
     hosts_hidden: str = ""  # why its credentials may not see hosts and upgrades of Harvester
     # What was concluded from this state, see `once_per_state`; a state that is made of it by `replace` begins anew.
     _concluded: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)

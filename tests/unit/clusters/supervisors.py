@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,7 @@ class Supervisors:
         self.configs: list[ClientConfig] = []
         self.files: list[dict[str, Any]] = []
         self.answers: list[Answer] = []  # before it answers as it would
+        self.held: asyncio.Event | None = None  # until which nothing is answered
 
     def connect(self, config: ClientConfig) -> Any:
         self.configs.append(config)
@@ -70,6 +72,8 @@ class _Connection:
         self._supervisors, self._url = supervisors, url
 
     async def send(self, request: Request) -> Reply:
+        if self._supervisors.held is not None:
+            await self._supervisors.held.wait()
         return self._supervisors.answer(self._url, request)
 
     def stream(self, request: Request) -> Any:

@@ -186,6 +186,37 @@ async def rotating(site: Site) -> None:
     site.supervisors.asked.clear()
 
 
+SAVE = do.SaveRotationSnapshot("Secrets cannot be read without their key", "s1", "rotate-keys-2-7")
+
+
+def test_the_snapshot_before_is_recorded_and_then_keys_are_made() -> None:
+    async def story(site: Site) -> None:
+        await rotating(site)
+        status = await site.execute(SAVE)
+        assert run_of(status)["snapshot"] == "rotate-keys-2-7-s1-1767268800"
+        assert status["rotateEncryptionKeysPhase"] == "Prepare"
+        before = len(site.supervisors.asked)
+        status = await site.execute(SAVE)
+        assert (status["rotateEncryptionKeysPhase"], len(site.supervisors.asked)) == ("Rotate", before)
+        assert run_of(status)["snapshot"] == "rotate-keys-2-7-s1-1767268800"
+
+    on_a_site(story)
+
+
+def test_a_member_without_an_answer_is_asked_later_and_a_refusal_is_told() -> None:
+    async def story(site: Site) -> None:
+        await rotating(site)
+        answers(site, Unreachable("refused"))
+        run = run_of(await site.execute(SAVE))
+        assert (run["retryAt"], "message" in run) == ("2026-01-01T12:00:10Z", False)
+        site.supervisors.answers = [refused]
+        message = run_of(await site.execute(SAVE))["message"]
+        assert message.startswith("no etcd snapshot could be made: ")
+        assert message.endswith("; nothing was touched")
+
+    on_a_site(story)
+
+
 def test_keys_are_asked_for_once_and_the_servers_restart_when_they_are_made() -> None:
     async def story(site: Site) -> None:
         await rotating(site)
@@ -193,9 +224,11 @@ def test_keys_are_asked_for_once_and_the_servers_restart_when_they_are_made() ->
         assert "message" in run_of(await site.execute(ROTATE))
         await sleep(site.clock, timedelta(minutes=1))
         site.supervisors.asked.clear()
-        answers(site, ("start", "a"), None, ("reencrypt_finished", "b"))
-        status = await site.execute(ROTATE)
+        answers(site, ("start", "a"), None, *[("reencrypt_finished", "b")] * 2)
+        assert (await site.execute(ROTATE))["rotateEncryptionKeysPhase"] == "Prepare"
         assert asked(site) == [GET, PUT, GET]
+        status = await site.execute(ROTATE)
+        assert asked(site) == [GET, PUT, GET, GET]
         assert status["rotateEncryptionKeysPhase"] == "PostRotateRestart"
         assert run_of(status) == {
             "id": f"2-{int(NOON.timestamp())}",

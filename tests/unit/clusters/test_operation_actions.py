@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.change.carried_spec import carried_spec
 from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.operations import OperationActions
+from windrow.clusters.execute.servers.requests import LongRequests
 from windrow.clusters.execute.servers.supervisors import Supervisors as ServerSupervisors
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
@@ -60,6 +62,7 @@ class Site:
     clock: LoopClock
     snapshots: MutationCache[ETCDSnapshot]
     closed: list[str]
+    requests: LongRequests
 
     async def state(self, **rest: Any) -> ClusterState:
         raw = await self.api.get(REF)
@@ -70,8 +73,9 @@ class Site:
         return look(cluster, some("s", 1, SERVERS), now=self.clock.now(), snapshots=tuple(snapshots), **rest)
 
     async def execute(self, action: OperationAction, **rest: Any) -> dict[str, Any]:
-        """The status of the Cluster after the action."""
+        """The status of the Cluster after the action, and after the request that it has begun."""
         await self.actions.execute(action, await self.state(**rest))
+        await self.requests.wait()
         return dict((await self.api.get(REF)).get("status") or {})
 
 
@@ -113,8 +117,15 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
         guests: Any = Guests()
         harvesters: Any = Harvesters()
         asked = ServerSupervisors(harvesters, supervisors.connect)
-        actions = OperationActions(context, guests, asked, snapshots, unused, unused)
-        await story(Site(api, api, actions, supervisors, clock, snapshots, closed))
+        requests = LongRequests(context.process_state.requests, lambda uid: None)
+        actions = OperationActions(context, guests, asked, requests, snapshots, unused, unused)
+        owner = asyncio.create_task(requests.run())
+        await asyncio.sleep(0)
+        try:
+            await story(Site(api, api, actions, supervisors, clock, snapshots, closed, requests))
+        finally:
+            owner.cancel()
+            await asyncio.wait([owner])
 
     run_driven(run())
 
@@ -151,9 +162,29 @@ def test_the_try_is_recorded_before_the_request() -> None:
     async def story(site: Site) -> None:
         await begun(site)
         site.supervisors.answers = [RuntimeError("killed")]
-        with pytest.raises(RuntimeError):
-            await site.execute(save())
-        assert node_of((await site.api.get(REF))["status"]) == {"tries": 1}
+        assert node_of(await site.execute(save())) == {"tries": 1}
+
+    on_a_site(story)
+
+
+def test_a_snapshot_that_takes_long_holds_no_reconcile_and_is_asked_for_once() -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        held = site.supervisors.held = asyncio.Event()
+        await site.actions.execute(save(), await site.state())
+        await asyncio.sleep(0)
+        await site.actions.execute(save(), await site.state())  # by a plan of before
+        await asyncio.sleep(0)
+        under_way = frozenset({planner.request_name("s1")})
+        plan = planner.plan(await site.state(requests=under_way))
+        assert plan.actions == []
+        assert [wait.what for wait in plan.waits] == ["Machine s1 to make an etcd snapshot"]
+
+        held.set()
+        await site.requests.wait()
+        status = (await site.api.get(REF))["status"]
+        assert node_of(status) == {"tries": 1, "snapshot": "on-demand-1-7-s1-1767268800"}
+        assert len(site.supervisors.asked) == 1
 
     on_a_site(story)
 

@@ -178,6 +178,26 @@ def test_without_a_member_that_answers_there_is_no_snapshot(state: ClusterState)
     assert steps(state) == ([], ["an etcd member that answers"])
 
 
+def test_a_snapshot_that_is_being_made_is_waited_for_and_one_that_was_not_is_asked_for_later() -> None:
+    under_way = a_state(phase="Prepare", requests=frozenset({rotation.SNAPSHOT_REQUEST}))
+    assert steps(under_way) == ([], ["an etcd snapshot to be made"])
+
+    due = NOON + timedelta(seconds=10)
+    silent_once = {"snapshot": None, "retryAt": format_time(due)}
+    plan = rotation.plan(a_state(phase="Prepare", run=silent_once))
+    assert (plan.actions, plan.waits[0].until) == ([], due)
+    assert acts(a_state(phase="Prepare", run=silent_once, now=timedelta(seconds=10))) == [
+        do.SaveRotationSnapshot
+    ]
+    assert acts(a_state(phase="Prepare", run={"retryAt": format_time(due)})) == [do.SaveRotationSnapshot]
+
+
+def test_without_a_snapshot_no_key_is_made() -> None:
+    refused = {"snapshot": None, "message": "no etcd snapshot could be made: no space; nothing was touched"}
+    (failed,) = steps(a_state(phase="Prepare", run=refused))[0]
+    assert failed == do.FailKeyRotation(refused["message"], 1)
+
+
 # -- the keys ----------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +212,11 @@ def test_the_leader_is_asked_and_asked_again_at_the_recorded_time() -> None:
     )
     assert rotation.plan(early).waits[0].until == NOON + timedelta(seconds=15)
     assert steps(a_state(phase="Rotate", run=run, now=timedelta(seconds=15))) == ([ask], [])
+
+
+def test_while_the_leader_encrypts_it_is_not_asked_again() -> None:
+    under_way = a_state(phase="Rotate", requests=frozenset({rotation.ROTATION_REQUEST}))
+    assert steps(under_way) == ([], ["Machine s1 to encrypt every Secret with the new key"])
 
 
 @pytest.mark.parametrize(

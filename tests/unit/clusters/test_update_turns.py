@@ -64,6 +64,7 @@ from windrow.clusters.plan.actions import (
     Wait,
 )
 from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
+from windrow.clusters.plan.operations.snapshots import request_name
 from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.updates.evidence import mark_of
 from windrow.clusters.plan.updates.failures import (
@@ -72,6 +73,7 @@ from windrow.clusters.plan.updates.failures import (
     NODE_TIMEOUT,
     POD_TIMEOUT,
 )
+from windrow.clusters.plan.updates.upgrade_snapshot import REQUEST as UPGRADE_REQUEST
 from windrow.clusters.state import MachineState, Pod
 from windrow.clusters.updates.observed import ObservedJob
 from windrow.clusters.updates.status import is_api_away_for_update, rolling_out_condition, with_updating
@@ -1020,6 +1022,19 @@ def test_the_first_turn_begins_once_there_is_a_snapshot_or_none_can_be_had(
     assert bool(began(plan)) is begins
     if not (asks or begins):
         assert "an etcd snapshot before the upgrade to v1.35.4+rke2r1 (no answer)" in plan.waits[0].what
+
+
+def test_no_turn_begins_before_a_snapshot_is_made_that_is_under_way() -> None:
+    servers = some("s", 3, SERVERS)
+    before = plan_of(upgraded(SERVERS), servers, snapshot=None, requests=frozenset({UPGRADE_REQUEST}))
+    assert (of_kind(before, SaveUpgradeSnapshot), began(before)) == ([], [])
+    assert before.waits[0].what == f"an etcd snapshot before the upgrade to {NEW} to be made"
+
+    first = began(plan_of(upgraded(SERVERS), servers))
+    on_demand = frozenset({request_name(one) for one in first})
+    held = plan_of(upgraded(SERVERS), servers, requests=on_demand)
+    assert not set(began(held)) & set(first)
+    assert f"Machine {first[0]} to make an etcd snapshot" in [wait.what for wait in held.waits]
 
 
 def test_no_snapshot_is_made_for_another_configuration_or_in_the_middle_of_an_upgrade_or_where_they_are_disabled() -> (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from windrow.clusters.context import ReconcileContext, get_machine
+from windrow.clusters.execute.servers.requests import LongRequests
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.restarts import RETRY
-from windrow.clusters.plan.operations.rotation import BETWEEN, FIELD, FINISHED
+from windrow.clusters.plan.operations.rotation import BETWEEN, FIELD, FINISHED, ROTATION_REQUEST
 from windrow.clusters.sources.servers.supervisor import (
     EncryptionStatus,
     ServerUnreachable,
@@ -26,9 +28,12 @@ class KeyRotation:
     """One method for each action. None decides more than what the server says."""
 
     def __init__(
-        self, context: ReconcileContext, supervisor: Callable[[MachineState, ClusterState], Supervisor]
+        self,
+        context: ReconcileContext,
+        supervisor: Callable[[MachineState, ClusterState], Supervisor],
+        requests: LongRequests,
     ) -> None:
-        self._context, self._supervisor = context, supervisor
+        self._context, self._supervisor, self._requests = context, supervisor, requests
 
     async def begin(self, action: do.BeginKeyRotation, state: ClusterState) -> None:
         supervisor = self._supervisor(get_machine(action.leader, state), state)
@@ -65,17 +70,30 @@ class KeyRotation:
         supervisor = self._supervisor(get_machine(action.leader, state), state)
         try:
             status = await supervisor.read_encryption_status()
-            if status.active_key == recorded.active_key and status.stage in BETWEEN:
-                await supervisor.set_encryption_stage(ROTATE_KEYS)
-                status = await supervisor.read_encryption_status()
         except SupervisorError as error:
             await self._retry(str(error), state)
             return
         finally:
             await supervisor.aclose()
-        if status.active_key != recorded.active_key and status.stage == FINISHED:
+        if status.active_key == recorded.active_key and status.stage in BETWEEN:
+            asking = partial(self._ask, self._supervisor(get_machine(action.leader, state), state), state)
+            self._requests.begin(state.cluster.uid, ROTATION_REQUEST, asking)
+        elif _is_rotated(status, state):
             await self.set_phase("PostRotateRestart", state, message=None, retryAt=None)
         else:
+            await self._retry(f"stage {status.stage}", state)
+
+    async def _ask(self, supervisor: Supervisor, state: ClusterState) -> None:
+        """Beside the reconciles. What is done then is found by the next one."""
+        try:
+            await supervisor.set_encryption_stage(ROTATE_KEYS)
+            status = await supervisor.read_encryption_status()
+        except SupervisorError as error:
+            await self._retry(str(error), state)
+            return
+        finally:
+            await supervisor.aclose()
+        if not _is_rotated(status, state):
             await self._retry(f"stage {status.stage}", state)
 
     async def _retry(self, message: str, state: ClusterState) -> None:
@@ -121,6 +139,11 @@ class KeyRotation:
         """What was done is kept for the condition; without an id nothing is under way."""
         change = {"certificateRotationGeneration": generation, "certificateRotationRun": {"id": None}}
         await self._context.patch_observed_cluster(state, change)
+
+
+def _is_rotated(status: EncryptionStatus, state: ClusterState) -> bool:
+    is_new = status.active_key != state.recorded.operations.rotation.active_key
+    return is_new and status.stage == FINISHED
 
 
 def why_not(status: EncryptionStatus) -> str:

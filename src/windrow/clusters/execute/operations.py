@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from windrow.bootstrap.server_config import render_s3_secret
@@ -50,6 +51,7 @@ from windrow.clusters.execute.in_place_restore import (
     find_problem_of_file,
 )
 from windrow.clusters.execute.key_rotation import KeyRotation
+from windrow.clusters.execute.servers.requests import LongRequests
 from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
@@ -57,6 +59,7 @@ from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.in_place import find_holder
 from windrow.clusters.plan.operations.new_cluster import is_unseparated
 from windrow.clusters.plan.operations.restore import check_snapshot, is_under_way, restored_spec
+from windrow.clusters.plan.operations.rotation import SNAPSHOT_REQUEST
 from windrow.clusters.plan.operations.snapshots import (
     MAX_TRIES,
     METADATA,
@@ -64,12 +67,15 @@ from windrow.clusters.plan.operations.snapshots import (
     S3_SECRET,
     find_runtime,
     list_members,
+    request_name,
     spec_of_snapshots,
 )
+from windrow.clusters.plan.updates.upgrade_snapshot import REQUEST as UPGRADE_REQUEST
 from windrow.clusters.sources.guest_api import GuestClusterCache
 from windrow.clusters.sources.servers.supervisor import (
     EndpointNotServed,
     ServerUnreachable,
+    Supervisor,
     SupervisorError,
     TokenRejected,
     render_s3,
@@ -99,6 +105,23 @@ class OtherPlace(UserError):
     """A file in S3 is not where the spec of its Cluster says."""
 
 
+async def find_or_save(
+    action: do.SaveSnapshot, supervisor: Supervisor, machine: MachineState, s3: dict[str, Any]
+) -> str:
+    """The name of the snapshot, which a try before may have made; closes the supervisor. Raises SupervisorError."""
+    try:
+        if action.tries > 1:
+            listed = await supervisor.list_snapshots()
+            mine = (one for one in listed if one.node == machine.node_name and not one.error)
+            made = sorted(one.snapshot for one in mine if one.snapshot.startswith(action.name))
+            if made:
+                return made[0]
+        saved = await supervisor.save_snapshot(action.name, s3)
+    finally:
+        await supervisor.aclose()
+    return saved.created[0] if saved.created else action.name
+
+
 class OperationActions:
     """One method for each action. None decides anything."""
 
@@ -107,13 +130,14 @@ class OperationActions:
         context: ReconcileContext,
         guests: GuestClusterCache,
         supervisors: Supervisors,
+        requests: LongRequests,
         snapshots: MutationCache[ETCDSnapshot],
         machines: Machines,
         render: RenderUserData,
     ) -> None:
         self._context, self._guests = context, guests
-        self._supervisors, self._snapshots = supervisors, snapshots
-        self._rotation = KeyRotation(context, supervisors.open)
+        self._supervisors, self._snapshots, self._requests = supervisors, snapshots, requests
+        self._rotation = KeyRotation(context, supervisors.open, requests)
         self._token = TokenRotation(context, supervisors.open)
         self._in_place = InPlaceRestore(context, guests, machines, render)
         self._source, self._separation = CopySource(context), Separation(context, guests)
@@ -306,9 +330,21 @@ class OperationActions:
             await self._record_try(action, state, message="the Machine is gone", final=True)
             return
         s3 = await self._read_s3(state)
+        supervisor = self._supervisors.open(machine, state)
         await self._record_try(action, state, tries=action.tries)
+        saving = partial(self._finish_saving, action, supervisor, machine, s3, state)
+        self._requests.begin(state.cluster.uid, request_name(action.machine), saving)
+
+    async def _finish_saving(
+        self,
+        action: do.SaveSnapshot,
+        supervisor: Supervisor,
+        machine: MachineState,
+        s3: dict[str, Any],
+        state: ClusterState,
+    ) -> None:
         try:
-            name = await self._find_or_save(action, machine, s3, state)
+            name = await find_or_save(action, supervisor, machine, s3)
         except SupervisorError as error:
             final = isinstance(error, EndpointNotServed | TokenRejected) or action.tries >= MAX_TRIES
             due = self._context.clock.now() + RETRY_AFTER[min(action.tries, len(RETRY_AFTER)) - 1]
@@ -317,22 +353,6 @@ class OperationActions:
             )
             return
         await self._record_try(action, state, snapshot=name, message=None, retryAt=None)
-
-    async def _find_or_save(
-        self, action: do.SaveSnapshot, machine: MachineState, s3: dict[str, Any], state: ClusterState
-    ) -> str:
-        supervisor = self._supervisors.open(machine, state)
-        try:
-            if action.tries > 1:
-                listed = await supervisor.list_snapshots()
-                mine = (one for one in listed if one.node == machine.node_name and not one.error)
-                made = sorted(one.snapshot for one in mine if one.snapshot.startswith(action.name))
-                if made:
-                    return made[0]
-            saved = await supervisor.save_snapshot(action.name, s3)
-        finally:
-            await supervisor.aclose()
-        return saved.created[0] if saved.created else action.name
 
     async def _record_try(self, action: do.SaveSnapshot, state: ClusterState, **said: Any) -> None:
         nodes = {action.machine: said}
@@ -348,12 +368,25 @@ class OperationActions:
 
     async def _save_upgrade_snapshot(self, action: do.SaveUpgradeSnapshot, state: ClusterState) -> None:
         """Looked for first: an attempt may have been cut off. A release without the endpoint has none, which is recorded."""
-        machine = get_machine(action.member, state)
+        machine, s3 = get_machine(action.member, state), await self._read_s3(state)
+        saving = partial(
+            self._finish_upgrade_snapshot, action, self._supervisors.open(machine, state), machine, s3, state
+        )
+        self._requests.begin(state.cluster.uid, UPGRADE_REQUEST, saving)
+
+    async def _finish_upgrade_snapshot(
+        self,
+        action: do.SaveUpgradeSnapshot,
+        supervisor: Supervisor,
+        machine: MachineState,
+        s3: dict[str, Any],
+        state: ClusterState,
+    ) -> None:
         said: dict[str, Any] = {"version": action.version, "generation": action.generation}
         said |= {"name": None, "message": None, "retryAt": None}
         try:
             saving = do.SaveSnapshot(action.because, action.member, MAX_TRIES, action.name)
-            said["name"] = await self._find_or_save(saving, machine, await self._read_s3(state), state)
+            said["name"] = await find_or_save(saving, supervisor, machine, s3)
         except EndpointNotServed as error:
             said["message"] = str(error)[:MAX_MESSAGE]
         except SupervisorError as error:
@@ -363,16 +396,34 @@ class OperationActions:
 
     async def _save_rotation_snapshot(self, action: do.SaveRotationSnapshot, state: ClusterState) -> None:
         """Looked for first: an attempt may have been cut off. Without one nothing is rotated."""
-        machine = get_machine(action.member, state)
+        if state.recorded.operations.rotation.snapshot:
+            await self._rotation.set_phase("Rotate", state)
+            return
+        machine, s3 = get_machine(action.member, state), await self._read_s3(state)
+        saving = partial(
+            self._finish_rotation_snapshot, action, self._supervisors.open(machine, state), machine, s3, state
+        )
+        self._requests.begin(state.cluster.uid, SNAPSHOT_REQUEST, saving)
+
+    async def _finish_rotation_snapshot(
+        self,
+        action: do.SaveRotationSnapshot,
+        supervisor: Supervisor,
+        machine: MachineState,
+        s3: dict[str, Any],
+        state: ClusterState,
+    ) -> None:
         saving = do.SaveSnapshot(action.because, action.member, MAX_TRIES, action.name)
         try:
-            name = await self._find_or_save(saving, machine, await self._read_s3(state), state)
-        except ServerUnreachable:
-            raise
+            said: dict[str, Any] = {"snapshot": await find_or_save(saving, supervisor, machine, s3)}
+        except ServerUnreachable as error:
+            log.warning("%s: %s", action.name, error)
+            said = {"retryAt": format_time(self._context.clock.now() + RETRY_AFTER[0])}
         except SupervisorError as error:
-            await self._rotation.fail(f"no etcd snapshot could be made: {error}; nothing was touched", state)
-            return
-        await self._rotation.set_phase("Rotate", state, snapshot=name)
+            said = {
+                "message": f"no etcd snapshot could be made: {str(error)[:MAX_MESSAGE]}; nothing was touched"
+            }
+        await self._context.patch_cluster_status(state, {"rotateEncryptionKeysRun": said})
 
     async def _delete_snapshot(self, action: do.DeleteSnapshot, state: ClusterState) -> None:
         """From S3 with the keys of the Cluster where its own spec says, nowhere else: the guest writes what it lists."""

@@ -34,6 +34,8 @@ from windrow.core.formats.version import NotVersion, Version
 
 FIELD = "spec.rkeConfig.rotateEncryptionKeys"
 OLDEST = "v1.30.1"
+# While these are under way.
+SNAPSHOT_REQUEST, ROTATION_REQUEST = "etcd snapshot before a rotation", "rotation of encryption keys"
 # The stages between which a rotation may begin, and after which it is over.
 FINISHED = "reencrypt_finished"
 BETWEEN = ("start", FINISHED)
@@ -110,6 +112,16 @@ def _rotates(version: str) -> bool:
 
 def _save_snapshot(state: ClusterState, partial: PartialPlan) -> None:
     recorded = state.recorded.operations.rotation
+    if SNAPSHOT_REQUEST in state.requests:
+        partial.wait("an etcd snapshot to be made", "encryption keys are rotated")
+        return
+    if recorded.message:
+        partial.actions.append(FailKeyRotation(recorded.message, recorded.generation))
+        return
+    if not recorded.snapshot and recorded.retry_at is not None and state.now < recorded.retry_at:
+        what = "an etcd member that answers"
+        partial.wait(what, "it makes a snapshot, before encryption keys are rotated", until=recorded.retry_at)
+        return
     members = [one for one in state.etcd_members if state.is_healthy_etcd_member(one) and one.address]
     if not members or not restarts.answers(state):
         partial.wait("an etcd member that answers", "it makes a snapshot, before encryption keys are rotated")
@@ -137,6 +149,9 @@ def _rotate(state: ClusterState, partial: PartialPlan) -> None:
         case "asked":
             what = f"Machine {recorded.leader} to encrypt every Secret with the new key ({recorded.message})"
             partial.wait(what, "the servers restart, one after the other", until=recorded.retry_at)
+        case "ask" if ROTATION_REQUEST in state.requests:
+            what = f"Machine {recorded.leader} to encrypt every Secret with the new key"
+            partial.wait(what, "the servers restart, one after the other")
         case "ask":
             why = f"the etcd snapshot before it is {recorded.snapshot}"
             partial.actions.append(RotateKeys(why, recorded.leader))

@@ -271,8 +271,16 @@ def describe_failed(failed: list[NodeSnapshot]) -> str:
     )
 
 
+def request_name(machine: str) -> str:
+    """What the request for a snapshot on demand is called while it is under way."""
+    return f"etcd snapshot of Machine {machine}"
+
+
 def _save(node: NodeSnapshot, state: ClusterState, partial: PartialPlan) -> None:
     name = state.recorded.operations.snapshot.name
+    if request_name(node.machine) in state.requests:
+        partial.wait(f"Machine {node.machine} to make an etcd snapshot", "its name is recorded")
+        return
     if (machine := state.machines_by_name.get(node.machine)) is not None and has_turn(machine):
         partial.wait(
             f"the turn of Machine {node.machine} to end (its service or its VM restarts)",

@@ -9,6 +9,7 @@ from windrow.clusters.api.version_steps import read_version
 from windrow.clusters.change.revisions import list_present_hashes
 from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, RecordVersion
 from windrow.clusters.plan.operations import rotation
+from windrow.clusters.plan.operations.snapshots import request_name
 from windrow.clusters.plan.updates.charts import find_unfinished
 from windrow.clusters.plan.updates.gates import has_turn, tier_of
 from windrow.clusters.plan.updates.live_changes import begin_live, is_live
@@ -43,6 +44,10 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
         pool = state.cluster.find_pool(machine.pool)
         if tier_of(machine) == first and pool is not None and not pool.paused:
             one = wanted[machine.name]
+            if request_name(machine.name) in state.requests:
+                what = f"Machine {machine.name} to make an etcd snapshot"
+                partial.wait(what, "its turn begins", machine.name)
+                continue
             if older := find_older_api_server(machine, one.version, state):
                 what = f"API server {older.name}, which runs {older.record.version}, to be replaced"
                 partial.wait(

@@ -7,6 +7,8 @@ from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations.actions import SaveUpgradeSnapshot
 from windrow.clusters.state import ClusterState, MachineState
 
+REQUEST = "etcd snapshot before an upgrade"  # while it is under way
+
 
 def has_upgrade_snapshot(
     machine: MachineState, version: str, state: ClusterState, partial: PartialPlan
@@ -17,6 +19,11 @@ def has_upgrade_snapshot(
         return True
     if any(_has_reached(one, version) for one in state.active):
         return True
+    if REQUEST in state.requests:
+        partial.wait(
+            f"an etcd snapshot before the upgrade to {version} to be made", "the first machine is updated"
+        )
+        return False
     made = read_upgrade_snapshot(state.recorded.raw)
     is_of_this = (made.version, made.generation) == (version, state.cluster.generation)
     if is_of_this and (made.name or made.retry_at is None):
