@@ -8,6 +8,9 @@ from datetime import timedelta
 import pytest
 from tests.stories.cluster_rig import SERVERS, a_pool, machines_of, until
 from tests.stories.test_cluster_life import Story, a_story
+from tests.stories.test_etcd_snapshots import ask
+from tests.stories.test_etcd_snapshots import phase as restored
+from tests.stories.test_in_place_restores import on_disk_of, servers_of, with_snapshots
 from tests.stories.test_rollouts import set_options
 from tests.stories.test_turns_and_losses import run_shop
 from tests.stories.test_updates import (
@@ -27,7 +30,8 @@ from tests.support.simulation import Simulation
 from windrow.apiserver.storage.port import Entry
 from windrow.emulator.kinds import VM
 from windrow.kubernetes.errors import Unreachable
-from windrow.kubernetes.objects import annotations_of, name_of, nested
+from windrow.kubernetes.objects import annotations_of, name_of, nested, new_object
+from windrow.kubernetes.resources import CONFIG_MAP
 
 OLD = "v1.34.7+rke2r1"
 
@@ -130,6 +134,43 @@ def test_a_backup_of_the_middle_of_a_turn_leads_to_no_second_upgrade(step: str) 
             await it.sim.advance(minutes=5)
             assert await starts_of(it) == before
             assert not any(nested(node, "spec", "unschedulable") for node in await it.stage.list_nodes())
+
+    run_driven(story())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("asked_in_backup", [True, False])
+def test_a_backup_of_before_a_restore_leads_to_no_second_restore(asked_in_backup: bool) -> None:
+    """The cluster has lived on since: what was written to it would be lost."""
+
+    async def story() -> None:
+        async with with_snapshots(servers=1, workers=0) as it:
+            (server,) = await servers_of(it)
+            request = {"name": name_of(await on_disk_of(it, server)), "generation": 1}
+            await it.sim.kill_manager()
+            if asked_in_backup:
+                await ask(it, etcdSnapshotRestore=request)
+            backup = back_up(it.sim)
+            it.sim.start_manager(it.transcript)
+            await ask(it, etcdSnapshotRestore=request)
+            await restored(it, "Restore", "Finished")
+            await it.stage.wait_for_settled()
+            guest = await it.stage.guest_client()
+            await guest.create(CONFIG_MAP, new_object(CONFIG_MAP, "since", "default"))
+
+            await put_back(it.sim, backup)
+            it.sim.start_manager(it.transcript)
+            await ask(it, etcdSnapshotRestore=request)  # a manifest that is applied again
+            status = await restored(it, "Restore", "Finished")
+            assert "was restored by generation 1 before" in status["etcdSnapshotRestoreRun"]["message"]
+            await it.sim.advance(minutes=5)
+            guest = await it.stage.guest_client()
+            assert "since" in {name_of(raw) for raw in await guest.list(CONFIG_MAP, "default")}
+
+            await ask(it, etcdSnapshotRestore={**request, "generation": 2})
+            await restored(it, "Restore", "Finished", 2)
+            guest = await it.stage.guest_client()
+            assert "since" not in {name_of(raw) for raw in await guest.list(CONFIG_MAP, "default")}
 
     run_driven(story())
 

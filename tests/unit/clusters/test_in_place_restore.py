@@ -244,8 +244,16 @@ def test_a_reset_begins_once_the_api_is_known_to_be_silent_or_no_server_of_it_ru
     assert (
         actions(a_state(request=RESET, guest=unasked, machines=[*off()[:2], a_machine("s3", SERVERS)])) == []
     )
-    # A snapshot is restored whatever the API says.
-    assert isinstance(actions(a_state(request=REQUEST, guest=unasked))[0], do.BeginRestore)
+    # A snapshot is restored whatever the API says; it has to be asked first, since the guest may have that restore on record.
+    for guest in (GuestState("unknown", "Node s1 cannot be read"), silent()):
+        assert isinstance(actions(a_state(request=REQUEST, guest=guest))[0], do.BeginRestore)
+    waiting = restore.plan(a_state(request=REQUEST, guest=unasked))
+    assert waiting.actions == []
+    assert [wait.what for wait in waiting.waits] == [
+        "the guest API to be asked (the guest API was not asked yet)"
+    ]
+    gone = a_state(request=REQUEST, guest=unasked, machines=[*off(), *workers])
+    assert isinstance(actions(gone)[0], do.BeginRestore)
 
 
 # -- the phases ------------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET
 
 SERVERS = a_pool("servers", 1, SERVER)
 REF = CLUSTER.ref("prod", "fleet-default")
+GONE = "the guest is gone"
 ONE, TWO = "prod-local-one-44aaf299e0", "prod-local-two-98a16b90c8"  # of its files
 
 
@@ -105,7 +106,7 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
 
         class Guests:
             def find(self, uid: str) -> Any:
-                return type("Connection", (), {"client": api})
+                return None if GONE in closed else type("Connection", (), {"client": api})
 
             def close(self, uid: str) -> None:
                 closed.append(uid)
@@ -372,6 +373,63 @@ def test_the_spec_that_a_file_carried_stays_in_its_object_when_the_guest_does_no
         await site.execute(do.RecordSnapshots("listed", (relisted.without_metadata("too large"),), ()))
         (raw,) = await listed(site)
         assert "metadata" not in raw["snapshotFile"]
+
+    on_a_site(story)
+
+
+RESTORED = "windrow.io/restored-generation"
+
+
+async def write_restored(site: Site, text: str) -> None:
+    ref = NAMESPACE.ref("kube-system")
+    await site.guest.patch(ref, {"metadata": {"annotations": {RESTORED: text}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "is_begun"),
+    [
+        ("{uid}/3", False),
+        ("{uid}/4", False),
+        ("{uid}/2", True),
+        ("other/3", True),  # of the original of a copy
+        ("{uid}/-3", True),
+        ("{uid}/999999999999999999999", True),
+        ("{uid}/", True),
+        ("", True),
+    ],
+)
+def test_a_restore_that_the_guest_has_on_record_is_not_carried_out_once_more(
+    text: str, is_begun: bool
+) -> None:
+    async def story(site: Site) -> None:
+        uid = (await site.state()).cluster.uid
+        await write_restored(site, text.format(uid=uid))
+        begin = do.BeginRestore("asked", RestoreRequest("nothing", 3), ())
+        status = await site.execute(begin)
+        assert status["etcdSnapshotRestore"]["generation"] == 3
+        # Nothing is called so, which is found where it is begun.
+        assert status["etcdSnapshotRestorePhase"] == ("Failed" if is_begun else "Finished")
+        if not is_begun:
+            done = text.rpartition("/")[2]
+            message = status["etcdSnapshotRestoreRun"]["message"]
+            assert f"was restored by generation {done} before" in message
+            assert f"write generation {int(done) + 1} to restore it once more" in message
+
+    on_a_site(story)
+
+
+def test_the_end_of_a_restore_is_recorded_in_the_guest_and_one_without_an_answer_ends_it_too() -> None:
+    async def story(site: Site) -> None:
+        status = await site.execute(do.FinishRestore("snapshot one", 3))
+        assert status["etcdSnapshotRestorePhase"] == "Finished"
+        uid = (await site.state()).cluster.uid
+        found = await site.guest.get(NAMESPACE.ref("kube-system"))
+        assert found["metadata"]["annotations"][RESTORED] == f"{uid}/3"
+
+        await site.api.patch(REF, {"status": {"etcdSnapshotRestorePhase": "RestartCluster"}}, "status")
+        site.closed.append(GONE)
+        status = await site.execute(do.FinishRestore("snapshot one", 4))
+        assert status["etcdSnapshotRestorePhase"] == "Finished"
 
     on_a_site(story)
 

@@ -38,6 +38,9 @@ MACVLAN_AVAILABLE = "MacvlanAvailable"
 
 # Ours, on guest Nodes.
 APPLIED_REVISION = "windrow.io/applied-revision"
+RESTORED_GENERATION = (
+    "windrow.io/restored-generation"  # of Namespace kube-system of a guest: CLUSTER-UID/GENERATION
+)
 
 # Ours, on a Cluster: the image of the Job that changes a machine in place, where the sandbox image is not to be used.
 UPDATE_IMAGE = "windrow.io/update-image"

@@ -17,7 +17,7 @@ from typing import Any
 from windrow.bootstrap.server_config import render_s3_secret
 from windrow.client.mutation_cache import MutationCache
 from windrow.clusters.api.kinds import ETCD_SNAPSHOT
-from windrow.clusters.api.operations.recorded import MAX_SPECS, MEMBER
+from windrow.clusters.api.operations.recorded import MAX_SPECS, MEMBER, RestoreRequest
 from windrow.clusters.api.operations.snapshot import (
     SNAPSHOT_FINALIZER,
     SPEC_KEY,
@@ -52,6 +52,10 @@ from windrow.clusters.execute.in_place_restore import (
 )
 from windrow.clusters.execute.key_rotation import KeyRotation
 from windrow.clusters.execute.servers.requests import LongRequests
+from windrow.clusters.execute.servers.restored_generation import (
+    read_restored_generation,
+    write_restored_generation,
+)
 from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
@@ -181,7 +185,7 @@ class OperationActions:
             case do.DeleteStaleNodes():
                 await self._delete_stale_nodes(action, state)
             case do.FinishRestore():
-                await self._set_restore_phase("Finished", state, action.because)
+                await self._finish_restore(action, state)
             case do.DeleteSnapshot():
                 deletion = self._delete_snapshot(action, state)
                 await self._attempt(action.snapshot.name, deletion, state)
@@ -455,6 +459,13 @@ class OperationActions:
         }
         run: dict[str, Any] = {"since": format_time(now)}
         run |= dict.fromkeys(("message", "member", "path", "refused"))
+        if done := await self._find_carried_out(request, state):
+            change = {
+                "etcdSnapshotRestorePhase": "Finished",
+                "etcdSnapshotRestoreRun": run | {"message": done},
+            }
+            await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
+            return
         found = await self._find_source(action, state)
         if isinstance(found, Problem) and is_under_way(state):
             # What was begun before goes on: servers that it has stopped must not run beside one that resets etcd.
@@ -479,6 +490,27 @@ class OperationActions:
         }
         change = {"etcdSnapshotRestorePhase": "Started", "etcdSnapshotRestoreRun": run, **copied}
         await self._context.patch_observed_cluster(state, {"etcdSnapshotRestore": asked, **change})
+
+    async def _find_carried_out(self, request: RestoreRequest, state: ClusterState) -> str:
+        """That the guest was restored so before, where its API answers and says so; "" where not. Raises KubeError."""
+        if is_under_way(state) or not state.guest.is_reachable:
+            return ""
+        done = await read_restored_generation(get_connection(self._guests, state).client, state.cluster.uid)
+        if done < request.generation:
+            return ""
+        return (
+            f"the cluster was restored by generation {done} before, as Namespace kube-system says, and the record of the manager is "
+            f"older, as after a backup was put back: nothing was touched; write generation {done + 1} to restore it once more"
+        )
+
+    async def _finish_restore(self, action: do.FinishRestore, state: ClusterState) -> None:
+        """Recorded in the guest first, which no backup of the manager takes back. One that does not answer has none."""
+        try:
+            client = get_connection(self._guests, state).client
+            await write_restored_generation(client, state.cluster.uid, action.generation)
+        except (KubeError, StalePlan) as error:
+            log.warning("the restore of %s is not recorded in the guest: %s", state.cluster.name, error)
+        await self._set_restore_phase("Finished", state, action.because)
 
     async def _find_source(self, action: do.BeginRestore, state: ClusterState) -> dict[str, Any] | Problem:
         """What is recorded of where the data come from, and of the machines that are replaced; or why there is no restore."""

@@ -1,7 +1,7 @@
 """Requests to servers that may take longer than a reconcile should, such as one for an etcd snapshot, which is copied to S3 first.
 
 They go on beside the reconciles of their cluster. That one was begun is recorded before; what became of it is recorded by
-itself, and observed by the next reconcile. A restart of the manager loses them, as it loses an answer: whoever asks again looks first
+itself, and observed by the next reconcile. A restart of the manager loses them, as it loses an answer: the next request looks first
 for what was made.
 """
 
@@ -48,11 +48,11 @@ class LongRequests:
         if name in names:
             return
         names.add(name)
-        task = self._group.create_task(self._carry_out(uid, name, work), name=f"{name} of cluster {uid}")
+        task = self._group.create_task(self._execute(uid, name, work), name=f"{name} of cluster {uid}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, uid: str, name: str, work: Work) -> None:
+    async def _execute(self, uid: str, name: str, work: Work) -> None:
         try:
             await work()
         except StalePlan:

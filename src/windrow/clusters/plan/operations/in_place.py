@@ -141,8 +141,17 @@ def check_reset(request: RestoreRequest, state: ClusterState) -> Problem | None:
 def awaits_guest(request: RestoreRequest, state: ClusterState) -> bool:
     """Whether it has yet to be found out if etcd has its quorum: an API that was not asked is not one that is silent. Where no
     server of it runs there is none to ask."""
-    may_answer = any(one.record.is_control_plane and not one.is_down for one in state.servers)
-    return bool(request.member) and state.guest.state == "unknown" and may_answer
+    return bool(request.member) and state.guest.state == "unknown" and _may_answer(state)
+
+
+def awaits_first_answer(state: ClusterState) -> bool:
+    """Whether the guest API was not asked yet, as after a start of the manager. It may have on record that it was restored."""
+    is_unasked = state.guest.state == "unknown" and not state.guest.because
+    return is_unasked and state.recorded.initialized and _may_answer(state)
+
+
+def _may_answer(state: ClusterState) -> bool:
+    return any(one.record.is_control_plane and not one.is_down for one in state.servers)
 
 
 def describe_unknown(state: ClusterState) -> str:

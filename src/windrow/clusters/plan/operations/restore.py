@@ -96,6 +96,10 @@ def plan(state: ClusterState) -> PartialPlan:
         what = f"the guest API, or its silence ({in_place.describe_unknown(state)})"
         partial.wait(what, f"Machine {request.member} resets etcd, unless the API answers")
         return partial
+    if _must_begin(state) and in_place.awaits_first_answer(state):
+        what = f"the guest API to be asked ({in_place.describe_unknown(state)})"
+        partial.wait(what, "the restore begins, unless the cluster was restored so before")
+        return partial
     if _must_begin(state) and request is not None:
         why = f"etcdSnapshotRestore.generation is {request.generation}"
         partial.actions.append(BeginRestore(why, request, list_replaced(state)))
