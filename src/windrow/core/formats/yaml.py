@@ -310,3 +310,42 @@ _Dumper.add_representer(
 _Dumper.add_representer(
     WrittenFloat, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", value.written)
 )
+
+
+# --- where things are written
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenValue:
+    """Where a value of the top mapping stands in its text: from `start` to `end`. `items` are the places of the dashes of a
+    list that is written with dashes, in column `column`; of any other value there are none."""
+
+    start: int
+    end: int
+    is_empty: bool
+    column: int = 0
+    items: tuple[int, ...] = ()
+
+
+def find_values(text: str) -> dict[str, WrittenValue]:
+    """The values of the top mapping by their keys; {} for a text that is none. Raises NotYaml.
+
+    For changes that leave the rest of a text as it is. Who changes it has to read it again, and compare.
+    """
+    try:
+        _check_bounds(text)
+        top = yaml.compose(text, Loader=_Loader)
+    except NotYaml:
+        raise
+    except _ERRORS as error:
+        raise _not_yaml(error) from error
+    pairs = top.value if isinstance(top, yaml.MappingNode) else ()
+    return {key.value: _find_value(text, value) for key, value in pairs if isinstance(key, yaml.ScalarNode)}
+
+
+def _find_value(text: str, node: Any) -> WrittenValue:
+    start, end = node.start_mark.index, node.end_mark.index
+    if not isinstance(node, yaml.SequenceNode) or node.flow_style or not node.value:
+        return WrittenValue(start, end, is_empty=not node.value)
+    dashes = tuple(text.rfind("-", start, item.start_mark.index) for item in node.value)
+    return WrittenValue(start, end, False, node.start_mark.column, dashes)
