@@ -20,6 +20,25 @@ def add_output(parser: argparse.ArgumentParser, others: Mapping[str, str] | None
     )
 
 
+class _Formats(tuple[str, ...]):
+    """The formats of a list, which an option may have: those of the tuple, and `jsonpath=TEMPLATE`."""
+
+    def __contains__(self, text: object) -> bool:
+        return super().__contains__(text) or str(text).startswith("jsonpath=")
+
+
+def add_formats(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:
+    """`-o` of a command that prints objects, as kubectl has it. See `output.formats`."""
+    names = ("json", "yaml", "name", *(("wide",) if wide else ()))
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        choices=_Formats(names),
+        help=f"print {', '.join(names)} or jsonpath=TEMPLATE instead",
+    )
+
+
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig",

@@ -19,10 +19,15 @@ from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import SECRET
 
 GUEST = render_kubeconfig(ClientConfig("https://10.0.0.1:6443", token="s3cret"), "default")
-OTHERS = (
-    "# mine\ncurrent-context: lab\nclusters:\n- {name: lab, cluster: {server: https://lab}}\ncontexts: []\n"
-OTHERS += "users: []\nkind: Config\napiVersion: v1\n"
-)
+OTHERS = """# mine
+current-context: lab
+clusters:
+- {name: lab, cluster: {server: https://lab}}
+contexts: []
+users: []
+kind: Config
+apiVersion: v1
+"""
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from windrow.clusters.api.machine import read_machine
 from windrow.core.errors import UserError
 from windrow.harvester.shutdown import LAUNCHERS, select_launchers
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw, name_of
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import POD
@@ -32,17 +32,26 @@ class NoConsole(UserError):
 
 
 @asynccontextmanager
-async def open_harvester(
-    api: Client, raw: Raw, env: Mapping[str, str]
-) -> AsyncIterator[tuple[Transport, str]]:
-    """A connection to the Harvester of Machine `raw` with the machine's own credential, and the address of its server.
-    Raises NoConsole, and KubeError of the management API."""
-    reference = read_machine(raw).credential
+async def open_credential(
+    api: Client, reference: str, env: Mapping[str, str]
+) -> AsyncIterator[tuple[Transport, ClientConfig]]:
+    """A connection to the Harvester that the credential Secret `NAMESPACE:NAME` leads to. Raises NoConsole, and KubeError of
+    the management API."""
     try:
         config = parse_kubeconfig(await read_credential(api, reference))
     except BadKubeconfig as bad:
         raise NoConsole(f"Secret {reference}: {bad.message}", bad.hint) from bad
     async with HttpTransport(config, SystemClock(), env=env, user_agent="windrow-cli") as transport:
+        yield transport, config
+
+
+@asynccontextmanager
+async def open_harvester(
+    api: Client, raw: Raw, env: Mapping[str, str]
+) -> AsyncIterator[tuple[Transport, str]]:
+    """A connection to the Harvester of Machine `raw` with the machine's own credential, and the address of its server.
+    Raises NoConsole, and KubeError of the management API."""
+    async with open_credential(api, read_machine(raw).credential, env) as (transport, config):
         yield transport, config.server
 
 

@@ -15,8 +15,8 @@ from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
-from windrow.cli.output.data import list_of, render_data
-from windrow.cli.output.tables import render_machines
+from windrow.cli.output.formats import is_table, render_objects
+from windrow.cli.output.tables import render_machines, render_wide_machines
 from windrow.kubernetes.objects import nested
 
 
@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "name", nargs="?", default="", metavar="CLUSTER", help="list the machines of this cluster only"
     )
-    options.add_output(listing)
+    options.add_formats(listing, wide=True)
     options.add_connection(listing)
     options.add_verbose(listing)
     console = commands.add_parser("console", help="print the last lines of a machine's serial console")
@@ -55,10 +55,14 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
     places = {(raw["metadata"]["namespace"], raw["metadata"]["name"]) for raw in clusters}
     raws = await connect.list_machines(manager, clusters)
     raws = [raw for raw in raws if (raw["metadata"]["namespace"], raw["spec"].get("clusterName")) in places]
-    if args.output:
-        context.print(render_data(list_of(raws), args.output))
+    if not is_table(args.output):
+        context.print(render_objects(raws, args.output))
         return exit_codes.OK
-    lines = render_machines([read_machine(raw) for raw in raws], context.now(), context.width)
+    views = [read_machine(raw) for raw in raws]
+    if args.output == "wide":
+        lines = render_wide_machines(views, raws, context.now())
+    else:
+        lines = render_machines(views, context.now(), context.width)
     for one in lines or ["No machines."]:
         context.print(one)
     return exit_codes.OK

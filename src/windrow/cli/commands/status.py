@@ -18,7 +18,7 @@ from windrow.app.describe.views import ClusterView, read_views
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
-from windrow.cli.output.data import list_of, render_data
+from windrow.cli.output.formats import render_objects
 from windrow.cli.output.lines import StyledLine, line
 from windrow.cli.output.terminal import live_display, print_lines
 from windrow.cli.output.tree import render_tree
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-w", "--watch", action="store_true", help="show changes as they happen, until Ctrl-C"
     )
-    options.add_output(parser)
+    options.add_formats(parser)
     options.add_connection(parser)
 
 
@@ -48,7 +48,7 @@ async def _show(args: argparse.Namespace, context: CliContext, manager: Connecti
         return await _watch(args, context, manager)
     clusters = await _list_clusters(args, manager)
     if args.output:
-        context.print(render_data(clusters[0] if args.name else list_of(clusters), args.output))
+        context.print(render_objects(clusters, args.output, single=bool(args.name)))
     else:
         views = read_views(clusters, await connect.list_machines(manager, clusters))
         print_lines(context, _lines(views, context, args.namespace))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from windrow.app.describe.sentences import reasons_of, without_known_reason
 from windrow.app.describe.views import MachineView
 from windrow.cli.output.lines import truncate, wrap
 from windrow.core.formats.duration import human_duration
 from windrow.core.text import printable
+from windrow.kubernetes.objects import nested
 
 
 def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
@@ -52,3 +54,41 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
                 lines += wrap(f"waits for {what}", width, "  ", "  ")
                 known |= reasons_of(machine.wait.what)
     return lines
+
+
+def render_wide_machines(
+    machines: Sequence[MachineView], raws: Sequence[Mapping[str, Any]], now: datetime
+) -> list[str]:
+    """`windrow machine list -o wide`: one line for each machine, as wide as it is."""
+    rows = [
+        (
+            f"{one.namespace}/{one.cluster}",
+            one.name,
+            one.pool or "-",
+            ",".join(map(str, nested(raw, "spec", "roles", default=()))) or "-",
+            "Deleting" if one.deleting else one.phase or "Pending",
+            one.version or "-",
+            ",".join(map(str, nested(raw, "status", "addresses", default=()))) or "-",
+            str(nested(raw, "status", "host", default="-")),
+            str(nested(raw, "status", "nodeRef", "name", default="-")),
+            human_duration(now - one.created) if one.created else "-",
+            one.wait.what if one.wait is not None else "-",
+        )
+        for one, raw in sorted(zip(machines, raws, strict=True), key=lambda pair: pair[0].name)
+    ]
+    heads = (
+        "CLUSTER",
+        "MACHINE",
+        "POOL",
+        "ROLES",
+        "PHASE",
+        "VERSION",
+        "ADDRESSES",
+        "HOST",
+        "NODE",
+        "AGE",
+        "WAITS FOR",
+    )
+    return (
+        render_table(heads, rows, max((sum(map(len, row)) + 40 for row in rows), default=80)) if rows else []
+    )

@@ -26,7 +26,7 @@ KINDS = {"cluster": "cluster", "clusters": "cluster", "machine": "machine", "mac
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=tuple(KINDS), metavar="cluster|machine", help="what NAME is")
     parser.add_argument("name", metavar="NAME", help="NAME or NAMESPACE/NAME")
-    options.add_output(parser)
+    options.add_formats(parser)
     options.add_connection(parser)
 
 
@@ -77,7 +77,7 @@ async def _events(manager: Connection, raw: Raw) -> tuple[EventView, ...]:
 
 
 def _print_data(raw: Raw, args: argparse.Namespace, context: CliContext) -> int:
-    from windrow.cli.output.data import render_data
+    from windrow.cli.output.formats import render_objects
 
-    context.print(render_data(raw, args.output))
+    context.print(render_objects([raw], args.output, single=True))
     return exit_codes.OK

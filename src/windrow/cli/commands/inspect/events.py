@@ -17,8 +17,8 @@ from windrow.app.describe.events import EventView, list_events, select_events
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
-from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.events import render_events
+from windrow.cli.output.formats import render_objects
 from windrow.cli.output.lines import line
 from windrow.cli.output.terminal import print_lines
 from windrow.kubernetes.errors import Forbidden
@@ -29,7 +29,7 @@ from windrow.kubernetes.resources import EVENT
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with new events, until Ctrl-C")
-    options.add_output(parser)
+    options.add_formats(parser)
     options.add_connection(parser)
 
 
@@ -51,7 +51,7 @@ async def _show(args: argparse.Namespace, context: CliContext, manager: Connecti
     shown = await _select(manager, cluster, raws)
     if args.output:
         kept = {one.uid for one in shown}
-        context.print(render_data(list_of(raw for raw in raws if uid_of(raw) in kept), args.output))
+        context.print(render_objects([raw for raw in raws if uid_of(raw) in kept], args.output))
         return exit_codes.OK
     none = [line("No events: an API server keeps them for an hour.")]
     print_lines(context, render_events(shown, context.now(), context.width) or none)
