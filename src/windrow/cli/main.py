@@ -45,6 +45,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Clusters": (
         Command("get", "inspect.get", "list images, networks, pools, classes or hosts of a Harvester"),
+        Command("create", "manifests.create", "create a cluster from a few answers, or print its manifest"),
         Command("check", "manifests.check", "report what is wrong with a manifest; change nothing"),
         Command("plan", "manifests.plan", "show what a manifest or a cluster changes of its machines"),
         Command("apply", "manifests.apply", "create or change the objects of a manifest"),

@@ -1,7 +1,8 @@
 """Print a completion script for bash, zsh or fish.
 
-The script completes commands, subcommands, options, and the values of options that name a file, a directory or one
-of a few words. It is made from the same tables as --help.
+The script completes commands, subcommands, options, the names of clusters and machines, and the values of options that
+name a file, a directory or one of a few words. It is made from the same tables as --help; names are asked of the
+management API, with the kubeconfig that the command would use.
 
 Examples:
   source <(windrow completion bash)
@@ -39,6 +40,18 @@ class Node:
     options: tuple[Option, ...] = ()
     subcommands: Mapping[str, Node] = field(default_factory=dict)
     words: tuple[str, ...] = ()  # positional arguments with a fixed choice
+    names: tuple[str, ...] = ()  # commands that print the names for its positional arguments
+
+
+# What lists the names behind a positional argument, by its metavar.
+_EACH = "{range .items[*]}{.metadata.name} {.metadata.namespace}/{.metadata.name} {end}"
+_CLUSTERS = f"status -o 'jsonpath={_EACH}'"
+_MACHINES = f"machine list -o 'jsonpath={_EACH}'"
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "CLUSTER": (_CLUSTERS,),
+    "MACHINE": (_MACHINES,),
+    "CLUSTER|MACHINE": (_CLUSTERS, _MACHINES),
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +69,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 def read_parser(parser: argparse.ArgumentParser, summary: str = "") -> Node:
     """The parser's options and subcommands as a tree."""
     options, words = [], []
+    names: dict[str, None] = {}
     subcommands: dict[str, Node] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -75,7 +89,8 @@ def read_parser(parser: argparse.ArgumentParser, summary: str = "") -> Node:
             )
         else:
             words += [str(one) for one in action.choices or ()]
-    return Node(summary, tuple(options), subcommands, tuple(words))
+            names |= dict.fromkeys(_NAMES.get(str(action.metavar), ()))
+    return Node(summary, tuple(options), subcommands, tuple(words), tuple(names))
 
 
 def _walk(node: Node, path: str = "") -> Iterable[tuple[str, Node]]:
@@ -95,7 +110,7 @@ def _render_posix(
     words: str,
     first: int,
     current: str,
-    reply: Callable[[str], str],
+    reply: Callable[[str, Sequence[str]], str],
     actions: Mapping[str, str],
 ) -> list[str]:
     """The function of the script, for bash and zsh alike. `words` and `current` are the shell's variables of the words typed
@@ -108,11 +123,11 @@ def _render_posix(
         for option in node.options:
             if option.takes_value:
                 complete = (
-                    reply(" ".join(option.choices)) if option.choices else actions.get(option.value, ":")
+                    reply(" ".join(option.choices), ()) if option.choices else actions.get(option.value, ":")
                 )
                 values.append(_case([f"{path} {flag}" for flag in option.flags], f"{complete}; return"))
         found = [*node.subcommands, *node.words, *(flag for option in node.options for flag in option.flags)]
-        replies.append(_case([path], reply(" ".join(found))))
+        replies.append(_case([path], reply(" ".join(found), node.names)))
     return [
         *head,
         "_windrow() {",
@@ -136,11 +151,13 @@ def render_bash(tree: Node) -> str:
     def reply(words: str) -> str:
         return f'COMPREPLY=($(compgen {words} -- "${{COMP_WORDS[COMP_CWORD]}}"))'
 
+    def reply_words(words: str, names: Sequence[str]) -> str:
+        asked = "".join(f'" $("${{COMP_WORDS[0]}}" {one} 2>/dev/null)"' for one in names)
+        return reply(f"-W {shlex.quote(words)}{asked}")
+
     head = ["# bash completion for windrow; load it with: source <(windrow completion bash)"]
     actions = {"FILE": reply("-f"), "DIR": reply("-d")}
-    lines = _render_posix(
-        tree, head, "COMP_WORDS", 1, "COMP_CWORD", lambda words: reply(f"-W {shlex.quote(words)}"), actions
-    )
+    lines = _render_posix(tree, head, "COMP_WORDS", 1, "COMP_CWORD", reply_words, actions)
     return "\n".join([*lines, "complete -o default -F _windrow windrow"])
 
 
@@ -150,7 +167,11 @@ def render_zsh(tree: Node) -> str:
         "# zsh completion for windrow; save it as _windrow in a directory of $fpath",
     ]
     actions = {"FILE": "_files", "DIR": "_files -/"}
-    lines = _render_posix(tree, head, "words", 2, "CURRENT", lambda words: f"compadd -- {words}", actions)
+
+    def reply(words: str, names: Sequence[str]) -> str:
+        return f"compadd -- {words}{''.join(f' $($words[1] {one} 2>/dev/null)' for one in names)}"
+
+    lines = _render_posix(tree, head, "words", 2, "CURRENT", reply, actions)
     load = 'if [ "$funcstack[1]" = "_windrow" ]; then _windrow "$@"; else compdef _windrow windrow; fi'
     return "\n".join([*lines, load])
 
@@ -177,6 +198,9 @@ def render_fish(tree: Node) -> str:
             lines.append(f"{head} -f -a {shlex.quote(name)} -d {shlex.quote(inner.help)}")
         if node.words:
             lines.append(f"{head} -f -a {shlex.quote(' '.join(node.words))}")
+        for names in node.names:
+            asked = f"(windrow {names} 2>/dev/null | string split -n ' ')"
+            lines.append(f"{head} -f -a {shlex.quote(asked)}")
         for option in node.options:
             flags = [f"-l {one[2:]}" if one.startswith("--") else f"-s {one[1:]}" for one in option.flags]
             if option.choices:

@@ -43,7 +43,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_connection(parser)
 
 
-def _sorted_by_kind(documents: list[Raw]) -> list[tuple[ApiResource, Raw]]:
+def sort_by_kind(documents: list[Raw]) -> list[tuple[ApiResource, Raw]]:
+    """The objects with their kinds, in the order in which they refer to each other. Raises CliError for other kinds."""
     if strangers := unknown_kind_errors(documents):
         raise combine(strangers)
     placed = [(kind, raw) for raw in documents if (kind := find_kind(raw)) is not None]
@@ -75,7 +76,7 @@ def _content(raw: Raw) -> Raw:
     return {**raw, "metadata": metadata, "status": None}
 
 
-async def _passes_check(documents: list[Raw], manager: Connection, context: CliContext) -> bool:
+async def passes_check(documents: list[Raw], manager: Connection, context: CliContext) -> bool:
     """Whether the manifest has no error, in itself and as a change of Clusters that exist. Prints every problem, with what
     Harvester and the management API lack, for which the Cluster waits."""
     from windrow.app.check import check_change
@@ -91,7 +92,10 @@ async def _passes_check(documents: list[Raw], manager: Connection, context: CliC
     return True
 
 
-async def _send(placed: list[tuple[ApiResource, Raw]], manager: Connection, context: CliContext) -> None:
+async def send_objects(
+    placed: list[tuple[ApiResource, Raw]], manager: Connection, context: CliContext
+) -> None:
+    """Apply the objects one after the other, and print what became of each."""
     changed = False
     for kind, raw in placed:
         ref = ref_of(kind, raw)
@@ -112,14 +116,14 @@ async def _send(placed: list[tuple[ApiResource, Raw]], manager: Connection, cont
 def run(args: argparse.Namespace, context: CliContext) -> int:
     options.normalize_wait(args)
     documents, notes = strip_server_fields(read_documents(args.filename, context))
-    placed = _sorted_by_kind(documents)
+    placed = sort_by_kind(documents)
     print_notes(notes, context)
 
     async def work(manager: Connection) -> int:
         place_in_namespace(documents, args.namespace, manager.namespace)
-        if not await _passes_check(documents, manager, context):
+        if not await passes_check(documents, manager, context):
             return exit_codes.REFUSED
-        await _send(placed, manager, context)
+        await send_objects(placed, manager, context)
         clusters = [ref_of(kind, raw) for kind, raw in placed if kind is CLUSTER]
         if args.wait and clusters:
             from windrow.cli import wait
