@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.kubernetes.jsonpath import NotJsonPath, parse_jsonpath, render_jsonpath
+from windrow.core.formats.jsonpath import NotJsonPath, parse_jsonpath, render_jsonpath
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 

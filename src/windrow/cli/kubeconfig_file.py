@@ -10,9 +10,9 @@ from pathlib import Path
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, not_utf8
+from windrow.cli.kubeconfig_merge import Merged
 from windrow.cli.paths import read_text_file
 from windrow.core.files import make_private_directory, open_private, write_private
-from windrow.kubernetes.kubeconfig_merge import Merged
 
 
 def find_kubeconfig_file(context: CliContext) -> Path:

@@ -33,7 +33,7 @@ from windrow.kubernetes.objects import Raw, nested, uid_of
 from windrow.kubernetes.resources import SECRET
 
 if TYPE_CHECKING:
-    from windrow.kubernetes.kubeconfig_merge import Merged
+    from windrow.cli.kubeconfig_merge import Merged
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def _warn_of_one_server(cluster: Raw, context: CliContext) -> None:
 
 
 def _merge(args: argparse.Namespace, context: CliContext, cluster: Raw, guest: str) -> None:
-    from windrow.kubernetes.kubeconfig_merge import Origin, merge_kubeconfig
+    from windrow.cli.kubeconfig_merge import Origin, merge_kubeconfig
 
     origin = Origin(connect.full_name(cluster), uid_of(cluster))
     name = args.context or cluster["metadata"]["name"]
@@ -108,7 +108,7 @@ def _merge(args: argparse.Namespace, context: CliContext, cluster: Raw, guest: s
 
 
 def _remove(args: argparse.Namespace, context: CliContext) -> int:
-    from windrow.kubernetes.kubeconfig_merge import remove_from_kubeconfig
+    from windrow.cli.kubeconfig_merge import remove_from_kubeconfig
 
     path, shown = _target(args, context)
     named = f"{args.namespace}/{args.name}" if args.namespace and "/" not in args.name else args.name

@@ -36,7 +36,7 @@ def _typed_name(raw: Raw) -> str:
 
 
 def _render_template(template: str, value: object) -> str:
-    from windrow.kubernetes.jsonpath import NotJsonPath, parse_jsonpath, render_jsonpath
+    from windrow.core.formats.jsonpath import NotJsonPath, parse_jsonpath, render_jsonpath
 
     try:
         return render_jsonpath(parse_jsonpath(template), value)

@@ -185,7 +185,7 @@ def _ask_servers(args: argparse.Namespace, context: CliContext) -> int:
 
 
 def _answer(questions: Sequence[_Question], context: CliContext) -> list[str]:
-    """An answer to each: the only choice, or the person's. Raises one CliError for all where there is nobody to ask."""
+    """An answer to each: the only choice, or the person's. Raises one CliError for all where there is no terminal to ask at."""
     open_ones = [one for one in questions if len(one.choices) != 1]
     for one in questions:
         if len(one.choices) == 1:

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.formats.yaml import NotYaml, dump, load
-from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig, render_kubeconfig
-from windrow.kubernetes.kubeconfig_merge import (
+from windrow.cli.kubeconfig_merge import (
     NameTaken,
     Origin,
     list_origins,
     merge_kubeconfig,
     remove_from_kubeconfig,
 )
+from windrow.core.formats.yaml import NotYaml, dump, load
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig, render_kubeconfig
 
 ORIGIN = Origin("fleet-default/prod", "u-1")
 GUEST = render_kubeconfig(ClientConfig("https://10.0.0.1:6443", token="s3cret"), "default")
