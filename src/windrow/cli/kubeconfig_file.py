@@ -55,7 +55,7 @@ def _read(path: Path, shown: str) -> str:
 
 @contextmanager
 def _locked(path: Path, shown: str) -> Iterator[None]:
-    """Hold the lock that kubectl takes, `FILE.lock`, which is there for as long as somebody writes."""
+    """Hold the lock that kubectl takes, `FILE.lock`, which is there for as long as a program writes the file."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         os.close(open_private(lock, os.O_WRONLY | os.O_EXCL))

@@ -6,7 +6,7 @@ and, at a terminal, the question at the end is answered. --dry-run prints the ma
 
 Examples:
   windrow create cluster prod
-  windrow create cluster prod --credential cattle-global-data:cc-harvester --image default/noble --network default/vlan-50
+  windrow create cluster prod --image default/noble --network default/vlan-50
   windrow create cluster lab --servers 1 --distribution k3s --dry-run > lab.yaml
 """
 
