@@ -72,7 +72,6 @@ TEMPLATES = [
     "{.metadata.name} {.kind}",
     "{'quoted'}",
     "{12}",
-    "{..name}",
     "{.metadata..a}",
     "{.rows}",
     "{.rows[0].deep.*}",
@@ -115,6 +114,13 @@ def test_a_template_prints_what_kubectl_prints(path: Path, template: str) -> Non
 
     assert is_taken
     assert render_jsonpath(parse_jsonpath(template), OBJECT) == printed
+
+
+def test_all_that_is_below_is_found_though_go_has_no_order_of_keys(path: Path) -> None:
+    _, printed = ask_kubectl(path, "{..name}")
+
+    found = render_jsonpath(parse_jsonpath("{..name}"), OBJECT)
+    assert sorted(found.split()) == sorted(printed.split())
 
 
 @pytest.mark.parametrize(

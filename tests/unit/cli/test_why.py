@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,12 @@ import pytest
 from tests.unit.cli.conftest import Manager, Windrow
 from tests.unit.cli.test_commands import READY, enlist, report, with_credential
 
+from windrow.app.describe.causes import Link
 from windrow.cli import exit_codes
+from windrow.cli.output.causes import render_chain
+from windrow.cli.output.lines import to_text
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAME = "orchard-workers-a-b"
 WAIT = {
     "for": f"VirtualMachine default/{NAME} to report an IP address (guest agent not connected)",
@@ -77,3 +82,13 @@ def test_what_is_neither_a_cluster_nor_a_machine_is_told(windrow: Windrow, manag
 
     assert answer.code == exit_codes.NOT_FOUND
     assert "No Cluster and no Machine is named 'nowhere' in any namespace" in answer.err
+
+
+def test_a_command_is_on_one_line_and_other_hints_are_wrapped_under_their_arrow():
+    command = f"kubectl --kubeconfig HARVESTER.yaml -n default describe vm {'m' * 40}"
+    links = [Link("A", "a", "", "is", None, command), Link("B", "b", "", "is", None, "widen " * 20)]
+
+    lines = to_text(render_chain(links, NOON))
+
+    assert lines[1] == f"  → {command}"
+    assert [one[:4] for one in lines[3:]] == ["  → ", "    "]

@@ -9,7 +9,7 @@ Examples:
   windrow snapshot list prod -o name
   windrow snapshot restore prod prod-s3-on-demand-3-1767268800-s1
   windrow snapshot restore prod --lost-quorum --member prod-servers-x7k2p
-  windrow snapshot restore rehearsal prod-s3-on-demand-3-1767268800-s1 --from prod
+  windrow snapshot restore copy prod-s3-on-demand-3-1767268800-s1 --from prod
   windrow snapshot delete prod prod-local-on-demand-3-1767268800-s1
 """
 

@@ -35,8 +35,17 @@ def _link(link: Link, head: str, now: datetime, width: int) -> list[StyledLine]:
     shown = first.removeprefix(head)
     lines = [line((head, "strong"), (shown, "bad" if head else ""))]
     lines += [line((part, "bad" if head else "")) for part in rest]
-    hints = wrap_around_command(f"→ {link.hint}", width - 2) if link.hint else []
-    return [*lines, *(line(f"  {'' if part[0] in '→ ' else '  '}{part}") for part in hints)]
+    return [*lines, *(line(f"  {part}") for part in _hint(link.hint, width - 2))]
+
+
+def _hint(hint: str, width: int) -> list[str]:
+    """A command stays on one line, so that it can be copied."""
+    if not hint:
+        return []
+    if hint.startswith(("kubectl ", "windrow ")):
+        return [f"→ {hint}"]
+    first, *rest = wrap_around_command(hint, width - 2)
+    return [f"→ {first}", *(f"  {part}" for part in rest)]
 
 
 def render_console(name: str, console: Sequence[str]) -> list[StyledLine]:
