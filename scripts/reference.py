@@ -371,6 +371,8 @@ Prometheus gets a ServiceAccount with ClusterRole `windrow-metrics-reader`:
 and `/readyz`. With `--kubeconfig` that is the only place: tokens are reviewed in that Kubernetes, for which the manager needs ClusterRole
 `system:auth-delegator`. `windrow emulate` has `/metrics` on the emulated Harvester's API.
 
+[Alerts and what to do](../how-to/alerts.md); the rules, a board for Grafana and the scrape configuration are in `deploy/monitoring`.
+
 **Cardinality.** No series has the name of a Machine. A Cluster that is well has three or four series (phase, machines by phase,
 end of certificates), one more for each condition that is not True, and one for each pool whose breaker has tripped. With 1,000 Clusters
 and 10,000 Machines that are 3,000 series, a page of 300 kB, and at most 10,000 of one metric: what is beyond is left out, and
