@@ -17,7 +17,7 @@ from typing import NoReturn, TextIO
 from windrow.cloudprovider.cmd.arguments import PROGRAM, parse_arguments
 from windrow.cloudprovider.options import Options
 from windrow.core.files import read_text
-from windrow.core.logs import LineFormatter
+from windrow.core.logs import new_formatter
 
 # The lowest level of these loggers without `-v`: the program reports its watches itself, and bad requests to the port
 # are no errors of the program.
@@ -157,7 +157,7 @@ def configure_logs(options: Options) -> None:
     if options.verbosity >= 5:
         level = logging.DEBUG
     handler = StderrHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(_now, tracebacks=options.verbosity >= 5))
+    handler.setFormatter(new_formatter(options.log_format, _now, tracebacks=options.verbosity >= 5))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in _MINIMUM_LEVELS.items() if options.verbosity < 1 else ():
         logging.getLogger(name).setLevel(least)

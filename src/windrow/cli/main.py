@@ -183,22 +183,22 @@ def _run_command(command: Command, arguments: Sequence[str], context: CliContext
     try:
         module = importlib.import_module(f"windrow.cli.commands.{command.module}")
         args = _parser_for(command, module, context).parse_args(arguments)
-        _configure_logs(command, context, verbose)
+        _configure_logs(command, context, verbose, getattr(args, "log_format", "text"))
         return int(module.run(args, context))
     except Exception as error:
         return _report_error(error, context, verbose)
 
 
-def _configure_logs(command: Command, context: CliContext, verbose: bool) -> None:
+def _configure_logs(command: Command, context: CliContext, verbose: bool, format: str) -> None:
     """Logs go to standard error, a line each. `serve` and `emulate` print warnings, and `serve` what it does: its Events;
     the other commands report their own errors, so they log with `--verbose` only."""
     import logging
 
-    from windrow.core.logs import LineFormatter
+    from windrow.core.logs import new_formatter
 
     printed = command.long_running or verbose
     handler = logging.StreamHandler(context.err) if printed else logging.NullHandler()
-    handler.setFormatter(LineFormatter(tracebacks=verbose))
+    handler.setFormatter(new_formatter(format, tracebacks=verbose))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)
     if command.name == "serve":
         logging.getLogger("windrow.client.events").setLevel(logging.INFO)

@@ -192,6 +192,15 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="print logs and tracebacks")
 
 
+def add_log_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="of the log on standard error: text, or json with one object a line (default: text)",
+    )
+
+
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir", metavar="DIR", default=".windrow", help="directory of the state (default: .windrow)"

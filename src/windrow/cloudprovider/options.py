@@ -60,6 +60,7 @@ class Options:
     share_port: bool = False
     always_allow_paths: tuple[str, ...] = ("/healthz", "/readyz", "/livez")
     verbosity: int = 0
+    log_format: str = "text"
     help: bool = False
     version: bool = False
     # Flags that were given and have no effect, and what is wrong without being an error.

@@ -1,4 +1,4 @@
-"""Log records with the objects they are about as fields, one line each, as klog writes them.
+"""Log records with the objects they are about as fields, one line each, as klog writes them, or as JSON.
 
     log = with_values(logging.getLogger(__name__), cluster="default/prod")
     log.info("created", machine="prod-workers-x7k2p")
@@ -10,8 +10,10 @@ values are names as kubectl takes them, `namespace/name` where there is a namesp
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
 from typing import Any
 
 from windrow.core.text import collapse_whitespace
@@ -63,6 +65,64 @@ class LineFormatter(logging.Formatter):
         if self._tracebacks and record.exc_info:
             line += f"\n{self.formatException(record.exc_info)}"
         return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object in ASCII on one line: `time` (RFC 3339, UTC), `level`, `logger`, `msg`, the fields of the record under their names,
+    and for an error `error` and `stack`.
+
+    `namespace` is that of the first field whose value is `namespace/name`, where no field of that name says another. A field that
+    has one of those names has `field_` before it. A text has at most MAX_TEXT characters.
+    """
+
+    def __init__(self, *, tracebacks: bool = True) -> None:
+        super().__init__()
+        self._tracebacks = tracebacks
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": _bounded(record.getMessage()),
+        }
+        fields = getattr(record, "fields", {})
+        for key, value in fields.items():
+            line[f"field_{key}" if key in _OWN_KEYS else str(key)] = _plain(value)
+        if "namespace" not in line and (namespace := _namespace_of(fields)):
+            line["namespace"] = namespace
+        if record.exc_info and (error := record.exc_info[1]) is not None:
+            line["error"] = _bounded(f"{type(error).__name__}: {error}")
+            if self._tracebacks:
+                line["stack"] = _bounded(self.formatException(record.exc_info))
+        return json.dumps(line)
+
+
+MAX_TEXT = 16 * 1024
+_OWN_KEYS = frozenset({"time", "level", "logger", "msg", "error", "stack"})
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, bool | int) else _bounded(str(value))
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+
+
+def _namespace_of(fields: Mapping[str, object]) -> str:
+    values = (str(fields.get(key) or "") for key in ("cluster", "machine"))
+    return next((value.partition("/")[0] for value in values if "/" in value), "")
+
+
+def new_formatter(
+    format: str, time: Callable[[], str] | None = None, *, tracebacks: bool = False
+) -> logging.Formatter:
+    """The formatter for `text` or `json`."""
+    return JsonFormatter() if format == "json" else LineFormatter(time, tracebacks=tracebacks)
+
+
+LOG_FORMATS = ("text", "json")
 
 
 def _quoted(value: object) -> str:

@@ -449,7 +449,10 @@ def test_the_log_says_which_machine_an_action_is_about_and_how_it_failed(
     with caplog.at_level("INFO", logger="windrow.clusters.execute"):
         on_a_site(story)
     of_cluster = {"cluster": "fleet-default/prod"}
-    of = {name: {**of_cluster, "machine": f"fleet-default/{name}"} for name in ("w1", "w2")}
+    of = {
+        name: {**of_cluster, "machine": f"fleet-default/{name}", "reason": "DeleteVM"}
+        for name in ("w1", "w2")
+    }
     said = [
         (one.levelname, one.getMessage(), vars(one)["fields"], one.exc_info and str(one.exc_info[1]))
         for one in caplog.records
@@ -460,7 +463,7 @@ def test_the_log_says_which_machine_an_action_is_about_and_how_it_failed(
         ("WARNING", "DeleteVM: it is due: you may not", of["w1"], None),
         ("INFO", "DeleteVM: it is due", of["w2"], None),
         ("ERROR", "DeleteVM: it is due", of["w2"], "'x'"),
-        ("WARNING", "KeepVMs: they have disks", of_cluster, None),
+        ("WARNING", "KeepVMs: they have disks", {**of_cluster, "reason": "KeepVMs"}, None),
     ]
 
 

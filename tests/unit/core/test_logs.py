@@ -1,11 +1,15 @@
 """Log lines with fields, as klog writes them."""
 
 import io
+import json
 import logging
+import random
+import string
+from datetime import datetime
 
 import pytest
 
-from windrow.core.logs import LineFormatter, with_values
+from windrow.core.logs import MAX_TEXT, JsonFormatter, LineFormatter, with_values
 
 
 @pytest.fixture
@@ -68,3 +72,81 @@ def test_what_is_below_the_level_is_not_formatted(written):
     with_values(logger, cluster="c").info("hello")
 
     assert lines() == []
+
+
+# -- as JSON
+
+
+@pytest.fixture
+def objects():
+    """A logger, and the objects that it has written, a line each."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.Logger("windrow.test")
+    logger.addHandler(handler)
+    return logger, lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_json_line_has_the_message_and_the_fields_under_their_names(objects):
+    logger, lines = objects
+    log = with_values(with_values(logger, cluster="default/prod"), machine="default/m-1")
+
+    log.warning("created %s", "VirtualMachine", reason="ProvisionVM", tries=3)
+
+    (line,) = lines()
+    assert datetime.fromisoformat(line.pop("time")).tzinfo is not None
+    assert line == {
+        "level": "warning",
+        "logger": "windrow.test",
+        "msg": "created VirtualMachine",
+        "cluster": "default/prod",
+        "machine": "default/m-1",
+        "namespace": "default",
+        "reason": "ProvisionVM",
+        "tries": 3,
+    }
+
+
+def test_a_field_never_replaces_what_every_line_has(objects):
+    logger, lines = objects
+
+    with_values(logger, time="noon", level="x", msg="y", stack="s", error="e").info("said")
+
+    (line,) = lines()
+    assert (line["level"], line["msg"], line["logger"]) == ("info", "said", "windrow.test")
+    assert (line["field_time"], line["field_error"]) == ("noon", "e")
+
+
+def test_an_error_has_its_stack_on_the_same_line(objects):
+    logger, lines = objects
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logger.exception("failed")
+
+    (line,) = lines()
+    assert line["error"] == "ValueError: two\nlines"
+    assert "test_an_error_has_its_stack_on_the_same_line" in line["stack"]
+
+
+def test_whatever_is_logged_is_one_line_of_json(objects):
+    logger, lines = objects
+    rng = random.Random(7)
+    letters = [*string.printable, "\u2028", "\ud800", "\x00", "ü", "😀", '"', "\\", "%"]
+    count = 300
+    for _ in range(count):
+        text = "".join(rng.choices(letters, k=rng.randrange(40)))
+        with_values(logger, **{text or "empty": text}).info("%s", text)
+
+    assert len(lines()) == count
+    assert all({"time", "level", "logger", "msg"} <= line.keys() for line in lines())
+
+
+def test_a_long_text_is_cut(objects):
+    logger, lines = objects
+
+    with_values(logger, body="x" * 10**6).info("%s", "y" * 10**6)
+
+    (line,) = lines()
+    assert len(line["body"]) == len(line["msg"]) == MAX_TEXT + 1

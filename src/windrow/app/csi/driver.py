@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
 from windrow.core.files import read_text
-from windrow.core.logs import LineFormatter
+from windrow.core.logs import new_formatter
 from windrow.csi.cmd.arguments import PROGRAM, Options, parse_arguments
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _error_line(line: str) -> None:
 
 def _configure_logs(options: Options) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(tracebacks=True))
+    handler.setFormatter(new_formatter(options.log_format, tracebacks=True))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("windrow.client.informer").setLevel(logging.WARNING)
     logging.getLogger(PROGRAM).setLevel(logging.DEBUG if options.debug else logging.INFO)

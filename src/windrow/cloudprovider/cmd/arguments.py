@@ -26,6 +26,7 @@ from windrow.cloudprovider.options import (
     is_node_address,
 )
 from windrow.core.formats.duration import NotDuration, parse_duration
+from windrow.core.logs import LOG_FORMATS
 from windrow.kubernetes.objects import is_dns_label
 
 NAME = "cloudprovider.harvesterhci.io"
@@ -192,6 +193,10 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda number: number > 0,
         "concurrent-service-syncs must be greater than 0, but got {}",
     ),
+    "logging-format": (
+        LOG_FORMATS.__contains__,
+        f"invalid --logging-format {{!r}}: write one of {', '.join(LOG_FORMATS)}",
+    ),
     "orphan-sweep": (
         ORPHAN_SWEEPS.__contains__,
         f"invalid --orphan-sweep {{!r}}: write one of {', '.join(ORPHAN_SWEEPS)}",
@@ -257,6 +262,7 @@ def _build_options(values: dict[str, Any], written: dict[str, str]) -> Options:
         tls_min_version=max(values["tls-min-version"], TLS_VERSIONS[0]),
         share_port=values["permit-port-sharing"],
         verbosity=values["v"],
+        log_format=values["logging-format"],
         help=values["help"],
         version=values["version"] != "false",
         ignored=tuple(f"--{name}" for name, flag in FLAGS.items() if name in written and not flag.has_effect),

@@ -146,7 +146,7 @@ SECTIONS: dict[str, tuple[Flag, ...]] = {
         Flag("version", "version", "false", "the version"),
         Flag("show-full-help-on-error", "bool", "false", "print this text, too, when a flag is wrong"),
         Flag("vmodule", "string"),
-        Flag("logging-format", "string"),
+        Flag("logging-format", "string", "text", "log format: text, json"),
         Flag("log-flush-frequency", "duration"),
         Flag("log-json-info-buffer-size", "string"),
         Flag("log-json-split-stream", "bool"),

@@ -115,13 +115,15 @@ class Executor:
         if subject:
             about = with_values(about, machine=f"{cluster.namespace}/{subject}")
         for action in actions[:MAX_PER_RECONCILE]:
-            about.log(logging.WARNING if action.event == "Warning" else logging.INFO, "%s", action)
+            level = logging.WARNING if action.event == "Warning" else logging.INFO
+            action_log = with_values(about, reason=action.reason)
+            action_log.log(level, "%s", action)
             try:
                 await self._execute(action, state)
             except StalePlan:
                 break
             except Exception as error:
-                failures[subject] = self._describe_failure(action, error, about)
+                failures[subject] = self._describe_failure(action, error, action_log)
                 self.on_action(action, False)
                 break
             executed.append(action)

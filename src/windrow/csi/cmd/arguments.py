@@ -1,4 +1,4 @@
-"""The command line of `harvester-csi-driver`: the flags of the Go driver, one of our own, and of its environment."""
+"""The command line of `harvester-csi-driver`: the flags of the Go driver, two of our own, and of its environment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Never
+
+from windrow.core.logs import LOG_FORMATS
 
 PROGRAM = "harvester-csi-driver"
 DEFAULT_ENDPOINT = "unix:///csi/csi.sock"
@@ -25,6 +27,7 @@ class Options:
     debug: bool = False
     # Ours. The Go driver does so always, with a role that lets it update every Node.
     fence_nodes: bool = False
+    log_format: str = "text"
 
 
 class _Usage(Exception):
@@ -63,6 +66,7 @@ def parse_arguments(
         found.host_storage_class,
         _is_true(found.debug),
         found.fence_nodes,
+        found.logging_format,
     )
 
 
@@ -95,6 +99,12 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "--fence-nodes",
         action="store_true",
         help="taint Nodes whose VM was shut down as out of service, where a volume is attached to them",
+    )
+    parser.add_argument(
+        "--logging-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="of the log: text, json (default %(default)s)",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument("--help", "-h", action="store_true", help="print this")

@@ -60,6 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_site(parser)
     options.add_time_scale(parser, 1.0)
+    options.add_log_format(parser)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:

@@ -35,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_machine_backend(parser)
     parser.add_argument("--allow-file-urls", action="store_true", help="allow node drivers with a file: URL")
     options.add_support_matrix(parser)
+    options.add_log_format(parser)
     parser.add_argument(
         "--metrics-bind-address",
         metavar="HOST:PORT",
