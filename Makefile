@@ -22,7 +22,7 @@ DEV := $(VENV)/.windrow-dev
 SITE := $(VENV)/.windrow-site
 
 .DEFAULT_GOAL := help
-.PHONY: help wheel demo test test-long mutants admission chaos check format lock docs docs-site setup bench chart stubs driver driver-pins clean
+.PHONY: help wheel image demo test test-long mutants admission chaos check format lock docs docs-site setup bench chart stubs driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -87,6 +87,9 @@ stubs: $(DEV)  ## write the messages of the Container Storage Interface from csi
 wheel: $(RUN)  ## build the wheel and the sdist in dist/, with the version of the git tag
 	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	@ls -t dist/windrow-* | head -2
+
+image: $(RUN)  ## build the images of the manager, the cloud provider and the CSI driver in dist/images (ARGS="--refresh" for Debian's news)
+	@$(BIN)/python scripts/image/build.py $(ARGS)
 
 driver: $(RUN)  ## build the node driver as one file for Rancher, in dist/ (ARGS="--strict" for a release)
 	@$(BIN)/python scripts/driver/build.py $(ARGS)

@@ -3,7 +3,8 @@
 python scripts/chart.py                      write the archives into dist/ and the K3s manifests into deploy/manifests/
 python scripts/chart.py --check              exit 1 when a manifest does not hold its chart as it is now
 python scripts/chart.py --cluster-name NAME  print the cloud provider's manifest for one cluster; more: --distribution rke2,
-                                             --image REPOSITORY:TAG, --set KEY=VALUE
+                                             --image REPOSITORY:TAG, --set KEY=VALUE,
+                                             --images dist/images/images.json (by digest, of `make image`)
 python scripts/chart.py --chart harvester-csi-driver --distribution rke2
                                              print that of the CSI driver, which wants no name of the cluster
 """
@@ -16,6 +17,7 @@ import gzip
 import io
 import json
 import posixpath
+import re
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -215,9 +217,30 @@ def _validate(values: Values, chart: Chart) -> None:
 
 
 def split_image(image: str) -> tuple[str, str]:
-    """Repository and tag ("" for none); a registry may have a port."""
-    repository, colon, tag = image.rpartition(":")
-    return (repository, tag) if colon and "/" not in tag else (image, "")
+    """Repository and tag ("" for none); a registry may have a port. A digest is a part of the tag, or stands in its place: the chart
+    joins both with a colon. Raises BadValues for a digest that is none."""
+    named, at, digest = image.partition("@")
+    if at and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise BadValues(
+            f"--image {image}: a digest is written as sha256: and 64 digits, as in dist/images/images.json"
+        )
+    repository, colon, tag = named.rpartition(":")
+    if not colon or "/" in tag:
+        repository, tag = named, ""
+    if not at:
+        return repository, tag
+    return (repository, f"{tag}@{digest}") if tag else (f"{repository}@sha256", digest.partition(":")[2])
+
+
+def released_image(file: Path, chart: Chart) -> str:
+    """The image of the chart's program, by its digest, as `make image` has written it to `file`. Raises BadValues."""
+    try:
+        found = json.loads(file.read_text())[chart.name]
+        return f"{found['image']}@{found['digest']}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadValues(
+            f"--images {file}: wanted what `make image` writes, dist/images/images.json: {error!r}"
+        ) from error
 
 
 def is_current(chart: Chart) -> bool:
@@ -241,12 +264,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--chart", default="", choices=("", *CHARTS))
     parser.add_argument("--cluster-name", default="", metavar="NAME")
     parser.add_argument("--distribution", default="", choices=("", *DISTRIBUTIONS))
-    parser.add_argument("--image", default="", metavar="REPOSITORY[:TAG]")
+    parser.add_argument("--image", default="", metavar="REPOSITORY[:TAG][@DIGEST]")
+    parser.add_argument("--images", type=Path, metavar="FILE")
     parser.add_argument("--set", default=[], action="append", metavar="KEY=VALUE", dest="settings")
     given = parser.parse_args(argv)
     if given.check:
         return max(map(_check, CHARTS.values()))
-    if given.chart or given.cluster_name or given.image or given.settings or given.distribution:
+    if given.image and given.images:
+        parser.error("--image and --images both name the image; leave one out")
+    if any((given.chart, given.cluster_name, given.image, given.images, given.settings, given.distribution)):
         return _print_manifest(CHARTS[given.chart or PROVIDER.name], given)
     for chart in CHARTS.values():
         _write(chart)
@@ -263,7 +289,8 @@ def _check(chart: Chart) -> int:
 def _print_manifest(chart: Chart, given: argparse.Namespace) -> int:
     distribution = given.distribution or "k3s"
     try:
-        values = manifest_values(given.cluster_name, given.image, given.settings, distribution, chart)
+        image = released_image(given.images, chart) if given.images else given.image
+        values = manifest_values(given.cluster_name, image, given.settings, distribution, chart)
     except BadValues as error:
         print(error, file=sys.stderr)
         return 2

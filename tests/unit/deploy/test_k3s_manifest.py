@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from windrow.kubernetes.requests import JSON, Reply, Request
 from windrow.kubernetes.resources import ApiResource
 
 SCHEMA = Path(__file__).parents[4] / "shared" / "crds" / "helm.cattle.io_helmcharts.yaml"
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
 
 
@@ -151,10 +153,51 @@ def test_rke2_has_its_credential_elsewhere(capsys: pytest.CaptureFixture[str]) -
         ("a/b:1", ("a/b", "1")),
         ("host:5000/a/b", ("host:5000/a/b", "")),
         ("host:5000/a:1", ("host:5000/a", "1")),
+        (f"a/b:1@{DIGEST}", ("a/b", f"1@{DIGEST}")),
+        (f"host:5000/a/b@{DIGEST}", ("host:5000/a/b@sha256", DIGEST[7:])),
     ],
 )
-def test_a_port_is_no_tag(image: str, parts: tuple[str, str]) -> None:
+def test_a_port_is_no_tag_and_a_digest_stays_whole(image: str, parts: tuple[str, str]) -> None:
     assert chart.split_image(image) == parts
+    # As the charts join them.
+    assert not parts[1] or ":".join(parts) == image
+
+
+@pytest.mark.parametrize("digest", ["", "sha256:", "sha256:abc", DIGEST.upper(), f"{DIGEST}0", f"{DIGEST}\n"])
+def test_a_digest_that_is_none_is_refused(digest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert chart.main([f"--image=a/b:1@{digest}"]) == 2
+
+    assert "a digest is written as sha256: and 64 digits" in capsys.readouterr().err
+
+
+def test_the_image_of_a_release_is_pinned_by_its_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = {"harvester-csi-driver": {"image": "windrow/harvester-csi-driver:1.2.3", "digest": DIGEST}}
+    (tmp_path / "images.json").write_text(json.dumps(built))
+    images = f"--images={tmp_path / 'images.json'}"
+
+    assert chart.main([images, "--chart=harvester-csi-driver"]) == 0
+
+    values = load(load(capsys.readouterr().out)["spec"]["valuesContent"])
+    pinned = {"repository": "windrow/harvester-csi-driver", "tag": f"1.2.3@{DIGEST}"}
+    assert values["image"] == {"harvester": {"csiDriver": pinned}}
+    # It is no list of the other chart's.
+    assert chart.main([images, "--cluster-name=edge"]) == 2
+    assert "images.json: wanted what `make image` writes" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        chart.main([images, "--image=a/b", "--cluster-name=edge"])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"harvester-cloud-provider": 1}'])
+def test_a_list_of_images_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "images.json").write_text(text)
+
+    assert chart.main([f"--images={tmp_path / 'images.json'}"]) == 2
+    assert chart.main([f"--images={tmp_path / 'none.json'}"]) == 2
+    assert capsys.readouterr().out == ""
 
 
 def test_k3s_s_own_schema_knows_every_field() -> None:
