@@ -34,9 +34,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scripts.image.layout import Entry, Layer, Settings, compress, write_archive, write_tape  # noqa: E402
+from scripts.image.layout import (  # noqa: E402
+    Entry,
+    Layer,
+    Settings,
+    compress,
+    digest_of,
+    write_archive,
+    write_tape,
+)
 from scripts.image.sbom import Package, parse_dpkg_status, parse_metadata, render_sbom  # noqa: E402
 
+LOCK = ROOT / "requirements" / "run.txt"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # Debian's release by the Python of this build, which compiles the modules: another one would refuse what it has written.
 SUITES = {(3, 11): "bookworm", (3, 13): "trixie"}
@@ -207,7 +216,7 @@ def _beside(program: str) -> Path:
 def install(wheel: Path, library: Path) -> None:
     """The wheel and its locked dependencies as files below `library`, byte-compiled as if they lay in the image."""
     uv = (_beside("uv"), "pip", "install", "--quiet", "--python", sys.executable, "--target", library)
-    locked_packages = ("--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements" / "run.txt")
+    locked_packages = ("--require-hashes", "--only-binary", ":all:", "-r", LOCK)
     run(*uv, *locked_packages)
     run(*uv, "--no-deps", wheel)
     shutil.rmtree(library / "bin", ignore_errors=True)
@@ -308,7 +317,8 @@ def build_all(out: Path, tag: str, refresh: bool) -> None:
     architecture, suite = require_tools()
     cache = cache_folder(os.environ)
     out.mkdir(parents=True, exist_ok=True)
-    digests = {}
+    # By which the tests of the images know them as those of the present lock file.
+    digests: dict[str, object] = {"requirements": digest_of(LOCK.read_bytes())}
     with locked(cache), tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         build = (_beside("uv"), "build", "--quiet", "--wheel", "--no-build-isolation")
