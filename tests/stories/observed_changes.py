@@ -117,14 +117,16 @@ def find_done(before: Inventory, after: Inventory, consoles: WatchedConsoles) ->
 # -- predicted = done ----------------------------------------------------------------------------------------------
 
 
+def _predict_requested(plan: ClusterPlan, *, is_server: bool) -> Counter[Change]:
+    """The turns of a machine for what is asked for once."""
+    concerned = ("all", "servers") if is_server else ("all",)
+    return Counter(one.change for one in plan.requests if one.concerns in concerned)
+
+
 def predict(plan: ClusterPlan, machine: str, *, is_server: bool = False) -> Counter[Change]:
     """What the plan says of the machine: one that is replaced has no other turn, else each class of its fields is one turn, and
     each request that concerns it another."""
-    change = plan.pending.find(machine)
-    requested = [
-        one for one in plan.requests if one.concerns == "all" or (is_server and one.concerns == "servers")
-    ]
-    counts: Counter[Change] = Counter(one.change for one in requested)
+    change, counts = plan.pending.find(machine), _predict_requested(plan, is_server=is_server)
     if change is None:
         return counts
     if change.change == "replace":
@@ -175,6 +177,8 @@ def find_excess(
     for name, was in done.items():
         is_server = name in before.servers
         predicted = sum((predict(plan, name, is_server=is_server) for plan in plans), Counter[Change]())
+        if predicted["replace"]:  # one that comes to stay after all restarts for what was asked for meanwhile
+            predicted = sum((_predict_requested(plan, is_server=is_server) for plan in plans), predicted)
         excess = was.times - predicted - undone.get(name, Counter())
         if before.pools[name] in shrinking:
             del excess["replace"]

@@ -29,6 +29,12 @@ from tests.unit.clusters.builders import (
 
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.manifest.reading import read_cluster
+from windrow.clusters.api.operations.recorded import Operations, RecordedOperations
+from windrow.clusters.api.operations.rotations import (
+    RecordedKeyRotation,
+    RecordedRenewal,
+    RecordedTokenRotation,
+)
 from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, render_machine_update
@@ -487,3 +493,56 @@ def test_a_status_names_the_generations_of_the_machine_configs_that_it_is_about(
     state = look(a_cluster(pool, config_generations={"nc-workers": 7}), some("w", 1, pool))
 
     assert derive_cluster(state, Plan(), None)["observedMachineConfigs"] == {"nc-workers": 7}
+
+
+@pytest.mark.parametrize(
+    ("operations", "why"),
+    [
+        (RecordedOperations(), ""),
+        (RecordedOperations(token=RecordedTokenRotation(2, "Done")), ""),
+        (RecordedOperations(token=RecordedTokenRotation(2, "Rotate")), "the server token is rotated first"),
+        (RecordedOperations(rotation=RecordedKeyRotation(2, "Prepare")), "encryption keys are rotated first"),
+        (
+            RecordedOperations(rotation=RecordedKeyRotation(2, "PostRotateRestart")),
+            "encryption keys are rotated first",
+        ),
+        (RecordedOperations(renewal=RecordedRenewal(id="certificates-1")), "certificates are renewed first"),
+    ],
+)
+def test_no_machine_is_replaced_while_servers_restart_for_a_rotation(
+    operations: RecordedOperations, why: str
+) -> None:
+    """A server that joins meanwhile would have another token, or be one of two members when the other restarts."""
+    pool = wanted(SERVERS)
+    cluster = a_cluster(pool)
+    cluster = replace(cluster, recorded=replace(cluster.recorded, operations=operations))
+    state = look(cluster, some("s", 3, SERVERS))
+
+    assert find_rolling(state) == {"servers": why}
+    assert find_replicas(pool, state) == (3 if why else 4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "created"),
+    [
+        (Operations(), ["servers"]),
+        (Operations(rotate_token=1), []),
+        (Operations(rotate_keys=1), []),
+        (Operations(rotate_certificates=1), []),
+    ],
+)
+def test_no_replacement_begins_beside_a_rotation(asked: Operations, created: list[str]) -> None:
+    plan = planned(a_cluster(wanted(SERVERS), operations=asked), some("s", 3, SERVERS))
+
+    assert [one.pool for one in of_kind(plan, CreateMachine) if isinstance(one, CreateMachine)] == created
+
+
+def test_a_machine_that_is_missing_is_created_though_a_rotation_begins() -> None:
+    asked = Operations(rotate_certificates=1)
+    pool = a_pool("workers", 3)
+
+    plan = planned(
+        a_cluster(SERVERS, wanted(pool), operations=asked), [*some("s", 3, SERVERS), *some("w", 2, pool)]
+    )
+
+    assert len(of_kind(plan, CreateMachine)) == 1

@@ -60,6 +60,9 @@ def _why_held(pool: Pool, state: ClusterState) -> str:
         return "the guest API server does not answer"
     if (canary := why_canary_holds(state)) and not _list_replaceable(pool, state):
         return canary
+    # A server would join with what another one takes after its restart only, and be one of two members when that restarts.
+    if rotation := state.recorded.operations.rotation_under_way:
+        return f"{rotation} first"
     if busy := sorted(machine.name for machine in state.active if machine.record.update is not None):
         return f"Machine {busy[0]} has its turn"
     return ""

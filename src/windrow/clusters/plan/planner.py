@@ -70,19 +70,20 @@ def plan_cluster(state: ClusterState) -> Plan:
         partial = bootstrap.plan_preparation(state).add(guest_access.plan(state))
         partial.add(endpoint_balancers.plan(state)).add(snapshots.plan(state)).add(restore.plan(state))
         rotations = rotation.plan(state)
+        is_alone = rotation.begins(rotations)
         partial.add(rotations)
         if bootstrap.is_prepared(state):
             partial.add(maintenance.plan(state, disabled=_list_without_remediation(state)))
             if not restore.is_under_way(state):
                 partial.add(charts.plan(state))
                 # First: of a machine in its turn that is what is waited for.
-                partial.add(turns.plan(state, may_begin=not rotation.begins(rotations)))
+                partial.add(turns.plan(state, may_begin=not is_alone))
             partial.add(bootstrap.plan(state))
             if not restore.holds_remediation(state):
                 partial.add(pools.plan_remediation(state, diagnoses))
             partial.add(deletion.plan(state))
             if not new_cluster.holds_pools(state):
-                partial.add(pools.plan(state))
+                partial.add(pools.plan(state, may_roll=not is_alone))
         else:
             partial.add(deletion.plan(state))
     if state.cluster.deletion_timestamp is None and not restore.is_exclusive(state):

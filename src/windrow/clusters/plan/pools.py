@@ -39,7 +39,8 @@ from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.surplus import Progress, choose_machines_to_delete, find_progress
 
 
-def plan(state: ClusterState) -> PartialPlan:
+def plan(state: ClusterState, *, may_roll: bool = True) -> PartialPlan:
+    """Machines that are missing or too many; and, if `may_roll`, those that take the places of others."""
     partial = PartialPlan()
     server = find_join_server(state)
     unrecorded = decide(state)
@@ -57,9 +58,11 @@ def plan(state: ClusterState) -> PartialPlan:
             joined = find_join_server_of_adopted(state)
             partial.actions += [AdoptVM(why, vm, pool.name, joined) for vm in adopted]
             missing = -surplus - len(adopted) - _deleting_etcd_members(pool, state)
+            if not may_roll:
+                missing = min(missing, pool.quantity - len(active))
             if state.unrecorded is not None:  # else the list of VMs brings the next reconcile
                 wanted += _scale_up(missing, pool, server, state, partial)
-        if surplus <= 0:
+        if surplus <= 0 and may_roll:
             _roll(pool, state, partial)
     partial.actions += plan_creation(wanted, state)
     _delete_machines_without_pool(state, partial)

@@ -153,6 +153,15 @@ class RecordedOperations:
     specs: tuple[str, ...] = ()  # digests of all that the manager has given a guest to carry, the newest last
     failures: Mapping[str, SnapshotFailure] = field(default_factory=dict)  # by what could not be written
 
+    @property
+    def rotation_under_way(self) -> str:
+        """The rotation for which servers restart now or soon, as a sentence; "" for none."""
+        if self.token.is_under_way:
+            return "the server token is rotated"
+        if self.rotation.is_under_way:
+            return "encryption keys are rotated"
+        return "certificates are renewed" if self.renewal.id else ""
+
 
 def read_operations(rke: Fields, recorded: RecordedOperations) -> Operations:
     """What `rkeConfig` asks for. A lower generation than the one carried out is a warning, and asks for nothing."""

@@ -21,6 +21,7 @@ from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations import certificates, restarts, restore, token_rotation
 from windrow.clusters.plan.operations.actions import (
     BeginKeyRotation,
+    BeginRenewal,
     BeginTokenRotation,
     FailKeyRotation,
     FinishKeyRotation,
@@ -47,8 +48,10 @@ def holds_turns(state: ClusterState) -> bool:
 
 
 def begins(partial: PartialPlan) -> bool:
-    """Whether a rotation that holds turns begins with this plan: none may begin beside it."""
-    return any(isinstance(one, BeginKeyRotation | BeginTokenRotation) for one in partial.actions)
+    """Whether a rotation begins with this plan: neither a turn nor a replacement may begin beside it."""
+    return any(
+        isinstance(one, BeginKeyRotation | BeginTokenRotation | BeginRenewal) for one in partial.actions
+    )
 
 
 def plan(state: ClusterState) -> PartialPlan:
