@@ -196,7 +196,8 @@ def _one_etcd_member_at_a_time(
         return f"one etcd member at a time; {others[0]} is leaving" if waits else ""
     joining = [other.name for other in _list_joining(state.active) if other.name != machine.name]
     is_healthy = state.is_healthy_etcd_member(machine)
-    if joining and disruption.kind != "remove-member" and (is_healthy or machine.presence != "missing"):
+    is_lost = not is_healthy and machine.presence == "missing" and not _is_needed_for_quorum(machine, state)
+    if joining and disruption.kind != "remove-member" and not is_lost:
         return f"one etcd member at a time; {joining[0]} is joining"
     if is_healthy:  # one that is dead leaves first: etcd adds no member while one does not answer
         reasons = (_joining_now(other, state) for other in state.active if other.is_etcd)
