@@ -13,8 +13,11 @@ from tests.support.clock import run_driven
 from tests.support.endpoints import slice_of_one_pod
 from tests.support.simulation import Simulation, simulation
 
+from windrow.cli.copies import render_copy
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.manifest.supported_fields import Change
+from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
+from windrow.clusters.api.operations.source import S3_TEXTS
 from windrow.core.text import encode_base64
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import shipped
@@ -33,6 +36,7 @@ from .observed_changes import Inventory, WatchedConsoles, find_done, take_invent
 PATIENCE = timedelta(minutes=10)
 REST_S = 20.0  # after a phase is done: what is still on its way may arrive
 SERVERS, WORKERS = 0, 1  # places of the pools in our manifest
+COPY = "copy"
 NEXT_VERSION = "v1.35.4+rke2r1"
 
 
@@ -201,6 +205,37 @@ async def restore_in_place(stage: DemoCluster) -> None:
     await _restore(stage, name=min(map(name_of, snapshots)))
 
 
+async def copy(stage: DemoCluster) -> None:
+    """A user begins another Cluster with the snapshot in S3, and both are at rest in the end."""
+    original, namespace = await stage.get_cluster(), stage.namespace
+    snapshots = await stage.manager.list(ETCD_SNAPSHOT, namespace)
+    file = min(
+        str(nested(raw, "snapshotFile", "name")) for raw in snapshots if nested(raw, "snapshotFile", "s3")
+    )
+    s3 = original["spec"]["rkeConfig"]["etcd"]["s3"]
+    source = {"clusterName": stage.name, "s3": {key: s3[key] for key in s3 if key in S3_TEXTS}}
+    allowed = {"metadata": {"annotations": {AUTHORIZED_CLUSTERS: COPY}}}
+    await stage.manager.patch(SECRET.ref(f"{stage.name}-windrow-secrets", namespace), allowed)
+    await stage.manager.create(CLUSTER, render_copy(original, COPY, {"name": file, "from": source}))
+    made = replace(stage, name=COPY)
+
+    def is_so(world: Objects) -> bool | None:
+        done = nested(world.get((namespace, COPY)), "status", "etcdSnapshotRestorePhase")
+        assert done != "Failed"
+        return True if done == "Finished" else None
+
+    await wait_for(
+        stage.manager.transport,
+        CLUSTER,
+        is_so,
+        what="the copy",
+        clock=stage.clock,
+        within=2 * stage.timeout,
+    )
+    await made.wait_for_settled()
+    await stage.wait_for_settled()
+
+
 async def reset_quorum(stage: DemoCluster) -> None:
     """Of two servers one is lost, and a user names the other."""
     lost, left = (raw for raw in await stage.list_machines() if "etcd" in raw["spec"]["roles"])
@@ -353,6 +388,7 @@ PHASES: dict[str, Phase] = {
     "upgrade": upgrade,
     "restore": restore,
     "restore in place": restore_in_place,
+    "copy": copy,
     "reset quorum": reset_quorum,
     "delete": delete,
 }

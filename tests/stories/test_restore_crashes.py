@@ -12,6 +12,7 @@ from tests.stories.test_crashes import RunBranches, branches, check_branches
 __all__ = ["branches"]  # a fixture
 
 IN_PLACE = Scenario(("bootstrap", "snapshot", "restore in place"), servers=2, workers=0, short=True)
+COPY = Scenario(("bootstrap", "snapshot", "copy"), servers=1, workers=0, bucket=True, short=True)
 LOST_QUORUM = Scenario(("bootstrap", "reset quorum"), servers=2, workers=0, short=True)
 
 
@@ -44,6 +45,44 @@ def test_a_manager_killed_while_nodes_without_a_machine_go_leaves_no_password_of
     branches: RunBranches,
 ) -> None:
     check(LOST_QUORUM, branches, EveryWriteOf("guest DELETE"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_manager_killed_at_some_writes_of_a_copy_makes_one_first_server_and_separates_it(
+    branches: RunBranches,
+) -> None:
+    first = run_scenario(COPY).chapters[-1].first
+    check_copy(branches, EveryWriteSince(first, each=5, but=" events"))
+
+
+@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_a_manager_killed_at_any_write_of_a_copy_makes_one_first_server_and_separates_it(
+    branches: RunBranches,
+) -> None:
+    chapter = run_scenario(COPY).chapters[-1]
+    check_copy(branches, EveryWriteBetween(chapter.first, chapter.last))
+
+
+def check_copy(branches: RunBranches, fate: Fate) -> None:
+    """Two clusters are alike to the invariants of one, so that the faults of the calm life are those of each other."""
+    calm, deaths = branches(COPY, fate)
+    assert deaths
+    assert not calm.complaints
+    found = []
+    for branch in deaths:
+        life = branch.life
+        if life is None:
+            found.append(f"{branch.moment}: {branch.broken}")
+            continue
+        made = [chapter.made for chapter in life.chapters]
+        if life.complaints or made != [chapter.made for chapter in calm.chapters]:
+            found.append(f"{branch.moment}: {life.complaints} {made[-1]}")
+        if len(life.faults) != len(calm.faults):
+            found.append(f"{branch.moment}: {life.faults}")
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -308,5 +308,90 @@ def test_one_that_has_the_name_of_the_original_in_another_namespace_makes_nothin
             await until(stage, "ServiceAccount default/orchard on Harvester is not this cluster's")
             await it.sim.advance(minutes=5)
             assert await machines_of(it.sim, ref) == []
+
+    run_driven(story())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["token", "cut off", "gone"])
+def test_after_the_loss_of_the_original_and_of_its_objects_a_new_cluster_goes_on_with_what_was_kept(
+    fault: str,
+) -> None:
+    """No ETCDSnapshot is left, so that a wrong token, or a damaged file, shows on the first server; then another takes its place."""
+
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            api, bucket = it.sim.management_client, store.buckets["backups"]
+            files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+            copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
+            kept = (await api.get(SECRET_REF))["data"]
+            await api.delete(it.ref)
+            await gone(it.sim, it.ref)
+            assert await api.find(SECRET_REF) is None
+            assert await snapshots_of(it) == []
+
+            data = {**kept, "server-password": "b3RoZXI="} if fault == "token" else kept
+            await api.create(SECRET, new_object(SECRET, SECRET_REF.name, "fleet-default", data=data))
+            content = dict(bucket)
+            for key, one in content.items():
+                if fault == "cut off":
+                    bucket[key] = replace(one, content=one.content[:-512])
+                elif fault == "gone":
+                    del bucket[key]
+            copy = await copies.begin()
+            await phase(copy, "Restore", "Restore")
+            await it.sim.advance(minutes=5)
+            (first,) = await machines_of(it.sim, copy.ref)
+            status = (await copy.stage.get_cluster())["status"]
+            assert (status["etcdSnapshotRestorePhase"], status.get("ready")) == ("Restore", False)
+
+            bucket.update(content)
+            await api.patch(SECRET_REF, {"data": kept})
+            request = nested(await copy.stage.get_cluster(), "spec", "rkeConfig", "etcdSnapshotRestore")
+            await ask(copy, etcdSnapshotRestore={**request, "generation": 2})
+            await phase(copy, "Restore", "Finished", 2)
+            await copy.stage.wait_for_settled()
+            assert name_of(first) not in map(name_of, await machines_of(it.sim, copy.ref))
+            guest = await copy.stage.guest_client()
+            assert "kept" in map(name_of, await guest.list(CONFIG_MAP, "default"))
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_a_copy_is_not_restored_to_what_it_began_with_and_may_have_snapshots_in_a_folder_of_its_own() -> None:
+    """The file that it began with is on the disk of its first server; restored there, the guest would be the original again."""
+
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+            copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
+            documents = copies.documents()
+            rke = documents[-1]["spec"]["rkeConfig"]
+            rke["etcd"] = {"s3": {**rke["etcdSnapshotRestore"]["from"]["s3"], "folder": "copy"}}
+            copy = await copies.begin(documents)
+            await finished(copy)
+            before = [key for key in store.buckets["backups"] if key.startswith("orchard/")]
+
+            def is_own(raw: Raw) -> bool:
+                return bool(nested(raw, "spec", "clusterName") == "copy")
+
+            (begun,) = filter(is_own, await snapshots_of(it))
+            await ask(copy, etcdSnapshotRestore={"name": name_of(begun), "generation": 2, "from": None})
+            status = await phase(copy, "Restore", "Failed", 2)
+            assert (
+                "of the time before this Cluster was separated" in status["etcdSnapshotRestoreRun"]["message"]
+            )
+
+            await ask(copy, etcdSnapshotCreate={"generation": 1})
+            await phase(copy, "Create", "Finished")
+            await it.sim.advance(minutes=1)
+            keys = sorted(store.buckets["backups"])
+            assert [key for key in keys if key.startswith("orchard/")] == sorted(before)
+            assert [key for key in keys if key.startswith("copy/")]
+            own = [raw for raw in filter(is_own, await snapshots_of(it)) if nested(raw, "snapshotFile", "s3")]
+            assert own
+            await ask(copy, etcdSnapshotRestore={"name": name_of(own[0]), "generation": 3})
+            await phase(copy, "Restore", "Finished", 3)
 
     run_driven(story())

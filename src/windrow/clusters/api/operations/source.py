@@ -2,7 +2,7 @@
 
 Rancher has no such field: there a snapshot is restored to the Cluster that it is of. `status.restoredFrom` stays for as long as
 the Cluster does, since what its guest has of the original stays, too: the certificate authorities, the server token, and the
-PersistentVolumes. While `separated` is empty, the guest still has what could act on the original.
+PersistentVolumes. While it has no `separated`, the guest still has what could act on the original.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from windrow.clusters.api.fields import Fields
 from windrow.clusters.api.operations.rotations import read_mapping
 from windrow.core.formats.bounds import abbreviate
-from windrow.kubernetes.objects import is_dns_subdomain
+from windrow.kubernetes.objects import is_dns_subdomain, time_of
 
 FROM = "from"
 STATUS = "restoredFrom"
@@ -45,7 +46,7 @@ class RecordedSource:
     s3: Mapping[str, Any] = field(default_factory=dict)
     guest_uid: str = ""
     is_clean: bool = False  # nothing of the original's was found when it was looked for last
-    separated: str = ""  # when
+    separated: datetime | None = None  # when
 
 
 def read_source(restore: Fields) -> RestoreSource | None:
@@ -83,7 +84,7 @@ def read_recorded_source(status: Mapping[str, Any]) -> RecordedSource | None:
         read_mapping(said, "s3"),
         str(said.get("guestUID") or ""),
         said.get("clean") is True,
-        str(said.get("separated") or ""),
+        time_of(said, "separated"),
     )
 
 

@@ -165,7 +165,7 @@ def _check_cluster(source: RestoreSource, state: ClusterState) -> None:
         raise NotFit(
             f"Cluster {cluster.namespace}/{cluster.name} has {'started' if state.recorded.initialized else 'machines'}, and only a "
             "new one begins with the snapshot of another",
-            "create another Cluster for it",
+            "create another Cluster for it, or take from out, to restore a snapshot of this one",
         )
     if source.cluster == cluster.name:
         raise NotFit(

@@ -23,9 +23,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from windrow.clusters.api.operations.snapshot import SnapshotFile
 from windrow.clusters.plan.actions import PartialPlan
 from windrow.clusters.plan.operations.actions import ReleaseCopy, SeparateCopy
 from windrow.clusters.state import ClusterState
+from windrow.machines.port import Problem
 
 TAINT_KEY = "windrow.io/restored-copy"
 TAINT = f"{TAINT_KEY}:NoExecute"
@@ -57,6 +59,20 @@ def is_unseparated(state: ClusterState) -> bool:
 def holds_pools(state: ClusterState) -> bool:
     """Whether only the first server may exist."""
     return is_unseparated(state)
+
+
+def check_separated(file: SnapshotFile, where: str, state: ClusterState) -> Problem | None:
+    """A snapshot of before the separation makes the guest the original again, as the file does with which the copy has begun: its
+    first server has that on its disk."""
+    source = state.recorded.operations.source
+    if source is None or (file.created and source.separated and file.created > source.separated):
+        return None
+    return Problem(
+        f"{where} is of the time before this Cluster was separated from Cluster {source.cluster}, and its guest would act on what "
+        "belongs to that one",
+        f"name a later snapshot, or begin a new Cluster with it; nothing was touched, raise {FIELD}.generation to try again",
+        FIELD,
+    )
 
 
 def plan_hold(state: ClusterState, partial: PartialPlan) -> None:

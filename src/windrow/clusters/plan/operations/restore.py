@@ -246,7 +246,8 @@ def check_snapshot(
         other = snapshot.cluster or "another Cluster"
         return _refuse(f"{where} is of {other}, not of this Cluster", "name a snapshot of this Cluster")
     return (
-        check_file(snapshot, where)
+        new_cluster.check_separated(snapshot.file, where, state)
+        or check_file(snapshot, where)
         or _check_place(snapshot, where, state)
         or _check_token(snapshot, where, state)
         or _check_spec(dict(raw), request, where, state)
