@@ -53,7 +53,7 @@ def test_a_manager_killed_at_some_writes_of_a_copy_makes_one_first_server_and_se
     branches: RunBranches,
 ) -> None:
     first = run_scenario(COPY).chapters[-1].first
-    check_copy(branches, EveryWriteSince(first, each=5, but=" events"))
+    check_copy(branches, EveryWriteSince(first, each=9, but=" events"))
 
 
 @pytest.mark.long

@@ -383,6 +383,7 @@ def test_a_copy_is_not_restored_to_what_it_began_with_and_may_have_snapshots_in_
                 "of the time before this Cluster was separated" in status["etcdSnapshotRestoreRun"]["message"]
             )
 
+            await it.sim.advance(minutes=3)
             await ask(copy, etcdSnapshotCreate={"generation": 1})
             await phase(copy, "Create", "Finished")
             await it.sim.advance(minutes=1)
@@ -393,5 +394,31 @@ def test_a_copy_is_not_restored_to_what_it_began_with_and_may_have_snapshots_in_
             assert own
             await ask(copy, etcdSnapshotRestore={"name": name_of(own[0]), "generation": 3})
             await phase(copy, "Restore", "Finished", 3)
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_a_copy_that_loses_its_first_server_before_it_is_separated_begins_anew_with_a_higher_generation() -> (
+    None
+):
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+            copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
+            copy = await copies.begin()
+            await phase(copy, "Restore", "PostRestorePodCleanup")
+            (first,) = await machines_of(it.sim, copy.ref)
+            await it.sim.harvester_client.delete(VM.ref(name_of(first), "default"), "Foreground")
+            raw = await until(copy.stage, f"which only Machine {name_of(first)} has")
+            assert raw["status"]["etcdSnapshotRestorePhase"] == "PostRestorePodCleanup"
+
+            request = nested(raw, "spec", "rkeConfig", "etcdSnapshotRestore")
+            await ask(copy, etcdSnapshotRestore={**request, "generation": 2})
+            await phase(copy, "Restore", "Finished", 2)
+            await copy.stage.wait_for_settled()
+            uid = nested(await copy.stage.get_cluster(), "status", "restoredFrom", "guestUID")
+            assert uid == nested(await it.stage.get_cluster(), "status", "guestUID")
+            assert uid != nested(await copy.stage.get_cluster(), "status", "guestUID")
 
     run_driven(story())

@@ -76,6 +76,10 @@ def test_the_secret_is_that_of_the_original_unless_another_is_named():
         ),
         ({"name": "one", "generation": 1, "from": of(secretName="K!")}, "from.secretName"),
         (
+            {"name": "one", "generation": 1, "from": of(s3={**PLACE, "endpointCA": "a" * 32769})},
+            "from.s3.endpointCA",
+        ),
+        (
             {"name": "one", "generation": 1, "from": of(s3={"bucket": "b"})},
             "from.s3.cloudCredentialName",
         ),
@@ -237,7 +241,9 @@ def test_the_copy_is_separated_once_its_api_answers():
         do.SeparateCopy("its etcd is that of Cluster orchard in snapshot one", state.machines[0].node_name)
     ]
     silent = replace(state, guest=GuestState("unreachable", "it is gone"))
-    assert [one.what for one in restore.plan(silent).waits] == ["the guest API to answer"]
+    assert [one.what for one in restore.plan(silent).waits] == [
+        f"the guest API to answer, which only Machine s1 has (a higher {FIELD}.generation begins anew without it)"
+    ]
     assert restore.plan(silent).actions == []
 
 
@@ -260,7 +266,8 @@ def test_a_clean_copy_is_released():
     ("created", "separated", "is_refused"),
     [
         (NOON, NOON, True),
-        (NOON + timedelta(seconds=1), NOON, False),
+        (NOON + timedelta(minutes=2), NOON, True),
+        (NOON + timedelta(minutes=2, seconds=1), NOON, False),
         (None, NOON, True),
         (NOON, None, True),
     ],

@@ -23,6 +23,7 @@ STATUS = "restoredFrom"
 S3_TEXTS = ("bucket", "endpoint", "endpointCA", "folder", "region", "cloudCredentialName")
 S3_FIELD = "spec.rkeConfig.etcd.s3"
 MAX_NAME = 253
+MAX_TEXT = 32 * 1024  # a certificate authority; the status has it, too
 # What a server takes as the name of a snapshot in S3; no path.
 _FILE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,252}")
 
@@ -65,11 +66,14 @@ def read_source(restore: Fields) -> RestoreSource | None:
             fields.refuse(key, f"is {abbreviate(value)}, which is no name", hint)
     s3 = fields.child("s3")
     given: dict[str, Any] = {key: text for key in S3_TEXTS if (text := s3.text(key))}
-    if s3.flag("skipSSLVerify"):
-        given["skipSSLVerify"] = True
+    for key, text in given.items():
+        if len(text) > MAX_TEXT:
+            s3.refuse(key, f"has {len(text)} characters", f"write {MAX_TEXT} at most")
     if not given.get("cloudCredentialName"):
         hint = "write where the file is, as in etcd.s3 of the original"
         s3.refuse("cloudCredentialName", "is not set, and the snapshot is read from S3", hint)
+    if s3.flag("skipSSLVerify"):
+        given["skipSSLVerify"] = True
     return None if len(fields.problems.found) > before else RestoreSource(cluster, secret, given)
 
 

@@ -22,7 +22,7 @@ from windrow.clusters.api.secrets import SecretData, read_secrets, render_secret
 from windrow.clusters.bootstrap_secrets import find_fault_of_use, resolve_s3
 from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.cluster_secrets import ensure_secret
-from windrow.clusters.plan.operations.new_cluster import FIELD, TAINT_KEY
+from windrow.clusters.plan.operations.new_cluster import FIELD, TAINT_KEY, is_unseparated
 from windrow.clusters.plan.operations.restore import check_file, is_under_way
 from windrow.clusters.state import ClusterState
 from windrow.core.errors import UserError
@@ -66,7 +66,8 @@ class CopySource:
         except UserError as error:
             return Problem(error.message, f"{error.hint}; {UNTOUCHED}", FIELD)
         place = dict.fromkeys((*S3_TEXTS, "skipSSLVerify")) | dict(source.s3)
-        return {STATUS: {"clusterName": source.cluster, "secretName": source.secret, "s3": place}}
+        fresh = dict.fromkeys(("guestUID", "clean", "separated"))
+        return {STATUS: {"clusterName": source.cluster, "secretName": source.secret, "s3": place, **fresh}}
 
     async def adopt_secrets(self, state: ClusterState) -> None:
         """Give the Cluster the authorities and the server token that are in the snapshot. May be repeated. Raises NotFit."""
@@ -161,7 +162,8 @@ class CopySource:
 
 def _check_cluster(source: RestoreSource, state: ClusterState) -> None:
     cluster = state.cluster
-    if state.recorded.initialized or (state.machines and not is_under_way(state)):
+    is_beginning = is_under_way(state) and is_unseparated(state)
+    if not is_beginning and (state.recorded.initialized or state.machines):
         raise NotFit(
             f"Cluster {cluster.namespace}/{cluster.name} has {'started' if state.recorded.initialized else 'machines'}, and only a "
             "new one begins with the snapshot of another",

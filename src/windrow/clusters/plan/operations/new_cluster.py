@@ -33,6 +33,7 @@ TAINT_KEY = "windrow.io/restored-copy"
 TAINT = f"{TAINT_KEY}:NoExecute"
 VOLUMES_OF = "windrow.io/volumes-of"
 RECHECK = timedelta(seconds=5)
+CLOCK_SKEW = timedelta(minutes=2)  # between the clock of a guest and this one
 FIELD = "spec.rkeConfig.etcdSnapshotRestore"
 
 
@@ -65,7 +66,9 @@ def check_separated(file: SnapshotFile, where: str, state: ClusterState) -> Prob
     """A snapshot of before the separation makes the guest the original again, as the file does with which the copy has begun: its
     first server has that on its disk."""
     source = state.recorded.operations.source
-    if source is None or (file.created and source.separated and file.created > source.separated):
+    if source is None:
+        return None
+    if file.created and source.separated and file.created > source.separated + CLOCK_SKEW:
         return None
     return Problem(
         f"{where} is of the time before this Cluster was separated from Cluster {source.cluster}, and its guest would act on what "
@@ -90,7 +93,10 @@ def plan_separation(state: ClusterState, partial: PartialPlan) -> None:
         return
     then = f"what the guest has of Cluster {source.cluster} is taken from it"
     if not state.guest.is_reachable or state.guest.interruption:
-        partial.wait("the guest API to answer", then)
+        partial.wait(
+            f"the guest API to answer, which only Machine {first.name} has (a higher {FIELD}.generation begins anew without it)",
+            then,
+        )
         return
     if recorded.message and recorded.since and state.now < (due := recorded.since + RECHECK):
         partial.wait(recorded.message, "pods of the copy may run", until=due)
