@@ -23,9 +23,12 @@ from tests.stories.cluster_rig import (
 from tests.stories.test_cluster_life import Story, check_story
 from tests.stories.test_etcd_restores import events, with_bucket
 from tests.stories.test_etcd_snapshots import ask, phase, snapshots_of
+from tests.stories.test_token_rotation import phase as rotated
 from tests.support.clock import run_driven
 
+from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.names import AUTHORIZED_CLUSTERS
+from windrow.clusters.plan.operations.new_cluster import TAINT_KEY
 from windrow.demo.service_scenarios import (
     SERVICE_REF,
     address_of,
@@ -36,7 +39,7 @@ from windrow.demo.service_scenarios import (
 from windrow.demo.volume_scenarios import CLAIM, create_volume, find_store
 from windrow.emulator.storage.object_store import ObjectStore
 from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM
-from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object, uid_of
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, new_object, secret_texts, uid_of
 from windrow.kubernetes.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -218,36 +221,38 @@ def test_a_new_cluster_begins_with_a_snapshot_of_another() -> None:
     check_story("restore-to-a-new-cluster", story)
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("consent", "does not allow its use by Cluster copy"),
-        ("secret", "Secret fleet-default/orchard-windrow-secrets does not exist"),
-        ("token", "was made with a server token"),
-        ("keys", "has not all that the Secret <cluster>-windrow-secrets of a Cluster has"),
-        ("release", "cannot read it"),
-        ("distribution", "cannot read it"),
-        ("folder", "each of the two would prune those of the other"),
-        ("bucket", "names no bucket"),
-        ("tolerations", "tolerate taint windrow.io/restored-copy"),
-        ("charts", "chartValues give the cloud provider the name orchard"),
-    ],
-)
-def test_a_new_cluster_that_is_not_fit_for_the_snapshot_makes_nothing_and_begins_once_it_is(
-    fault: str, words: str
-) -> None:
+FAULTS = {
+    "consent": "does not allow its use by Cluster",
+    "token": "was made with a server token",
+    "keys": "has not all that the Secret <cluster>-windrow-secrets of a Cluster has",
+    "release": "cannot read it",
+    "distribution": "cannot read it",
+    "folder": "each of the two would prune those of the other",
+    "bucket": "names no bucket",
+    "tolerations": "tolerate taint windrow.io/restored-copy",
+    "charts": "chartValues give the cloud provider the name orchard",
+    "secret": "Secret fleet-default/orchard-windrow-secrets does not exist",
+}
+
+
+def test_a_new_cluster_that_is_not_fit_for_the_snapshot_makes_nothing_and_begins_once_it_is() -> None:
     async def story() -> None:
         async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
             files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
             copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
-            copy = await unfit(copies, fault)
-            status = await phase(copy, "Restore", "Failed")
-            assert words in str(status["etcdSnapshotRestoreRun"]["message"])
+            await stock(it.sim, documents := copies.documents())
+            for raw in documents[:-1]:
+                await it.sim.management_client.create(HARVESTER_CONFIG, raw)
+            kept = (await it.sim.management_client.get(SECRET_REF))["data"]
+            asked = [await unfit(copies, fault, kept) for fault in FAULTS]
             await it.sim.advance(minutes=5)
-            assert await machines_of(it.sim, copy.ref) == []
-            assert "a higher" in str(nested(await copy.stage.get_cluster(), "status", "waiting", "for"))
-            if fault != "consent":
-                return
+            for copy in asked:
+                assert await machines_of(it.sim, copy.ref) == []
+                assert "a higher" in str(nested(await copy.stage.get_cluster(), "status", "waiting", "for"))
+
+            data = {"apiVersion": "v1", **new_object(SECRET, SECRET_REF.name, "fleet-default", data=kept)}
+            await it.sim.management_client.create(SECRET, data)
+            copy = asked[0]
             await copies.allow(copy.ref.name)
             request = nested(await copy.stage.get_cluster(), "spec", "rkeConfig", "etcdSnapshotRestore")
             await ask(copy, etcdSnapshotRestore={**request, "generation": 2})
@@ -256,12 +261,14 @@ def test_a_new_cluster_that_is_not_fit_for_the_snapshot_makes_nothing_and_begins
     run_driven(story())
 
 
-async def unfit(copies: Copies, fault: str) -> Story:
-    """A Cluster that asks for the snapshot and has this fault."""
-    api = copies.it.sim.management_client
-    documents = copies.documents()
-    rke = documents[-1]["spec"]["rkeConfig"]
+async def unfit(copies: Copies, fault: str, kept: dict[str, str]) -> Story:
+    """A Cluster that asks for the snapshot, has this fault, and says so. What it needed is as before then, but for the Secret that
+    is deleted."""
+    sim, api = copies.it.sim, copies.it.sim.management_client
+    cluster = copies.documents(f"copy-{fault}")[-1]
+    rke = cluster["spec"]["rkeConfig"]
     source = rke["etcdSnapshotRestore"]["from"]
+    tolerations: Raw = {"harvester-cloud-provider": {"tolerations": [{"operator": "Exists"}]}}
     match fault:
         case "secret":
             await api.delete(SECRET_REF)
@@ -270,24 +277,67 @@ async def unfit(copies: Copies, fault: str) -> Story:
         case "keys":
             await api.patch(SECRET_REF, {"data": {"etcd-peer-ca.key": None}})
         case "release":
-            documents[-1]["spec"]["kubernetesVersion"] = "v1.33.4+rke2r1"
+            cluster["spec"]["kubernetesVersion"] = "v1.33.4+rke2r1"
         case "distribution":
-            documents[-1]["spec"]["kubernetesVersion"] = "v1.34.7+k3s1"
+            cluster["spec"]["kubernetesVersion"] = "v1.34.7+k3s1"
         case "folder":
             rke["etcd"] = {"s3": dict(source["s3"])}
         case "bucket":
             del source["s3"]["bucket"]
         case "tolerations":
-            values = {"harvester-cloud-provider": {"tolerations": [{"operator": "Exists"}]}}
-            await api.patch(copies.it.ref, {"spec": {"rkeConfig": {"chartValues": values}}})
+            await api.patch(copies.it.ref, {"spec": {"rkeConfig": {"chartValues": tolerations}}})
         case "charts":
             values = {"global": {"cattle": {"clusterName": "orchard"}}}
             rke["chartValues"] = {"harvester-cloud-provider": values}
-    await stock(copies.it.sim, documents)
     if fault not in ("consent", "secret"):
-        await copies.allow()
-    ref = await post(copies.it.sim, documents)
-    return Story(copies.it.sim, ref, copies.it.sim.cluster(ref.name, ref.namespace), copies.it.transcript)
+        await copies.allow(name_of(cluster))
+    ref = await post(sim, [cluster])
+    copy = Story(sim, ref, sim.cluster(ref.name, ref.namespace), copies.it.transcript)
+    status = await phase(copy, "Restore", "Failed")
+    assert FAULTS[fault] in str(status["etcdSnapshotRestoreRun"]["message"]), fault
+    if fault in ("token", "keys"):
+        await api.patch(SECRET_REF, {"data": kept})
+    elif fault == "tolerations":
+        await api.patch(copies.it.ref, {"spec": {"rkeConfig": {"chartValues": None}}})
+    return copy
+
+
+@pytest.mark.long
+def test_a_copy_of_k3s_is_separated_like_one_of_rke2() -> None:
+    async def story() -> None:
+        version = "v1.34.7+k3s1"
+        async with with_bucket(a_pool("servers", 1, SERVERS), kubernetesVersion=version) as (it, store):
+            files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+            copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
+            copy = await copies.begin(copies.documents(version=version))
+            await finished(copy)
+            guest = await copy.stage.guest_client()
+            nodes = await guest.list(NODE)
+            assert {name_of(raw) for raw in nodes} == set(map(name_of, await machines_of(it.sim, copy.ref)))
+            taints = [one["key"] for raw in nodes for one in nested(raw, "spec", "taints", default=())]
+            assert TAINT_KEY not in taints
+
+    run_driven(story())
+
+
+@pytest.mark.long
+def test_a_snapshot_of_before_a_rotation_begins_a_cluster_with_the_token_of_then() -> None:
+    async def story() -> None:
+        async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
+            api = it.sim.management_client
+            then = secret_texts(await api.get(SECRET_REF))["server-password"]
+            files = [raw for raw in await snapshots_of(it) if nested(raw, "status", "storage") == "s3"]
+            copies = Copies(it, store, str(nested(files[0], "snapshotFile", "name")))
+            await ask(it, rotateToken={"generation": 1})
+            await rotated(it, "Done")
+            now = secret_texts(await api.get(SECRET_REF))["server-password"]
+            copy = await copies.begin()
+            await finished(copy)
+            held = secret_texts(await api.get(SECRET.ref("copy-windrow-secrets", "fleet-default")))
+            assert held["server-password"] == then
+            assert held["server-passwords-former"].split() == [now]
+
+    run_driven(story())
 
 
 def test_one_that_has_the_name_of_the_original_in_another_namespace_makes_nothing() -> None:

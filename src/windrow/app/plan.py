@@ -65,6 +65,7 @@ class ClusterPlan:
     requests: tuple[FieldChange, ...] = ()  # what is carried out once, and for which machines have turns
     held: str = ""  # why the turns wait until a person says so, and the command for it
     failed: str = ""  # the update that failed, for which all others wait, and how it is tried again
+    begins_with: str = ""  # the snapshot of which other Cluster, and what it shares with that
 
     @property
     def has_changes(self) -> bool:
@@ -199,6 +200,17 @@ def make_plan(
         tuple(one for one in others if is_request(one.path)),
         why_changes_wait(state) if not is_new else "",
         _find_failed(raw),
+        _describe_beginning(state),
+    )
+
+
+def _describe_beginning(state: ClusterState) -> str:
+    request = state.cluster.operations.restore
+    if request is None or request.source is None or state.recorded.initialized:
+        return ""
+    return (
+        f"It begins with snapshot {request.name} of Cluster {request.source.cluster}, whose certificate authorities, keys of "
+        "service accounts and server token it has: a kubeconfig of that one opens it. Its volumes stay that one's."
     )
 
 

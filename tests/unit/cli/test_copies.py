@@ -125,3 +125,15 @@ def test_a_copy_has_neither_the_operations_nor_the_names_of_its_original() -> No
             "etcdSnapshotRestore": {**ASKED, "generation": 1},
         },
     }
+
+
+def test_the_plan_says_what_a_copy_shares_with_its_original(windrow: Windrow, manager: Manager) -> None:
+    prepare(windrow, manager)
+    windrow("restore", "twin", "one", "--from", "orchard")
+
+    answer = windrow("plan", "twin")
+
+    told = " ".join(answer.out.split())
+    assert "It begins with snapshot one of Cluster orchard, whose certificate authorities, keys of" in told
+    assert "a kubeconfig of that one opens it" in told
+    assert "It begins with" not in windrow("plan", "orchard").out

@@ -42,6 +42,7 @@ def render_plan(plan: ClusterPlan, width: int, *, is_first: bool = True) -> list
     lines = [line()] * (not is_first)
     lines.append(line((f"{plan.namespace}/{plan.name}", "strong"), f"  {_format_version(plan)}"))
     lines += _paragraph(_summarize(plan), "", width)
+    lines += _paragraph(plan.begins_with, "", width) if plan.begins_with else []
     if plan.pending.snapshot_first:
         lines += _paragraph("An etcd snapshot is made before the first turn.", "", width)
     lines += _paragraph(f"held: {plan.held}", "", width, "busy") if plan.held else []
