@@ -137,6 +137,8 @@ _CALLED = {
     (_CONFIG, "taints"): "taints of machines are those of the machine pool in the Cluster",
 }
 _GLOBAL = "spec.rkeConfig.machineGlobalConfig"
+# What the manager writes, and what a snapshot of another Cluster is read with: its s3 is as that of etcd.
+_NO_PLACES = ("status", "spec.rkeConfig.etcdSnapshotRestore.from")
 MOST_PLACES = 2  # a name that more fields have says nothing
 
 
@@ -183,7 +185,7 @@ def _places() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         type = types.find_by_gvk(kind.api_version, kind.kind)
         places: dict[str, tuple[str, ...]] = {}
         for path in _paths(type.schema if type else {}):
-            if not path.startswith("status"):
+            if not path.startswith(_NO_PLACES):
                 name = path.rpartition(".")[2]
                 places[name] = (*places.get(name, ()), path)
         found[kind.kind] = places

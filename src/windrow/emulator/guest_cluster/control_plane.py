@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from windrow.core.clock import format_time, sleep
-from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.charts import deploy_bundled_charts
 from windrow.emulator.guest_cluster.components.cloud_controller import run_cloud_controller
 from windrow.emulator.guest_cluster.components.helm_controller import HelmController
@@ -28,10 +27,7 @@ from windrow.emulator.kit.edits import annotate
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested
-from windrow.kubernetes.resources import NODE, SECRET, SERVICE, ref_of
-
-_KUBERNETES = SERVICE.ref("kubernetes", "default")
-_SERVICE_PERIOD = 10
+from windrow.kubernetes.resources import NODE, SECRET
 
 IS_LEARNER = Condition(
     "EtcdIsVoter",
@@ -58,7 +54,6 @@ class ControlPlane:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.cluster.api.run())
                 group.create_task(self._watch_nodes())
-                group.create_task(self._keep_kubernetes_service())
                 group.create_task(self._monitor_nodes())
                 group.create_task(self._remove_stalled_learners())
                 if not self.settings.is_true("disable-helm-controller"):
@@ -98,20 +93,6 @@ class ControlPlane:
                     elif event.type in ("ADDED", "MODIFIED"):
                         await self._node_changed(event.object)
                     self.cluster.changed.notify()
-            await self.guest.sleep(1)
-
-    async def _keep_kubernetes_service(self) -> None:
-        """Create Service default/kubernetes again where someone has deleted it, as each API server does every ten seconds."""
-        while True:
-            await self.cluster.wait_usable()
-            if await self.cluster.client().find(_KUBERNETES) is None:
-                await self.guest.sleep(_SERVICE_PERIOD)
-                rng = Rng(f"{self.cluster.uid} {self.guest.now().isoformat()}")
-                await self.cluster.api.ensure_kubernetes_service(rng)
-            async with self.cluster.client().watch(SERVICE) as events:
-                async for event in events:
-                    if event.type == "DELETED" and ref_of(SERVICE, event.object) == _KUBERNETES:
-                        break
             await self.guest.sleep(1)
 
     async def _remove_orphaned_members(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.components.chart_workloads import ChartLeaders
 from windrow.emulator.guest_cluster.components.helm_jobs import is_helm_pod
@@ -50,6 +51,9 @@ from windrow.kubernetes.resources import (
 # Reconciled, and watched even where there is nothing to do.
 _ALWAYS_WATCHED = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, REPLICA_SET, POD, SERVICE, PDB)
 _WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE, CONTROLLER_REVISION, PVC)
+# Which each API server makes sure of, every ten seconds.
+_KUBERNETES: Key = ("default", "kubernetes")
+_SERVICE_PERIOD_S = 10
 # Watched once a pod mounts a claim.
 _WATCHED_FOR_VOLUMES = tuple(kind for kind in VOLUME_KINDS if kind != PVC)
 
@@ -75,6 +79,7 @@ class WorkloadControllers:
         )
         self._has_work = asyncio.Event()  # set once an object needs nodes and slices
         self._mounts_claims = asyncio.Event()  # set once a pod does
+        self._lacks_kubernetes = asyncio.Event()  # set while Service default/kubernetes is gone
         # An object is queued before the owners and Services that depend on it.
         for kind in _ALWAYS_WATCHED:
             self._context.informers[kind].add_event_handler(partial(self._on_change, kind))
@@ -98,6 +103,9 @@ class WorkloadControllers:
             informers = self._context.informers
             await start_informers(group, (informers[kind] for kind in _ALWAYS_WATCHED))
             self._leaders.elect_all()
+            group.create_task(self._keep_kubernetes_service())
+            if _KUBERNETES not in informers[SERVICE]:
+                self._lacks_kubernetes.set()
             await self._has_work.wait()
             await start_informers(group, (informers[kind] for kind in _WATCHED_ON_DEMAND))
             await self._watch_volumes(group)
@@ -108,6 +116,16 @@ class WorkloadControllers:
                 await self._watch_volumes(group)
                 await self._reconcilers[kind](key)
                 self._context.queue.done((kind, key))
+
+    async def _keep_kubernetes_service(self) -> None:
+        """Create Service default/kubernetes again where someone has deleted it; it gets another uid."""
+        guest, cluster = self._context.guest, self._cluster
+        while True:
+            await self._lacks_kubernetes.wait()
+            await guest.sleep(_SERVICE_PERIOD_S)
+            await cluster.wait_usable()
+            self._lacks_kubernetes.clear()
+            await cluster.api.ensure_kubernetes_service(Rng(f"{cluster.uid} {guest.now().isoformat()}"))
 
     async def _watch_volumes(self, group: asyncio.TaskGroup) -> None:
         """Start what volumes need before the first pod that mounts a claim is reconciled."""
@@ -124,5 +142,7 @@ class WorkloadControllers:
         if kind == POD and claims_of(raw):
             self._mounts_claims.set()
         live = self._context.informers[kind].get(key)
+        if kind == SERVICE and key == _KUBERNETES and live is None:
+            self._lacks_kubernetes.set()
         if kind != SERVICE or (live is not None and has_selector(live)):
             self._has_work.set()
