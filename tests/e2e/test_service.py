@@ -97,3 +97,31 @@ def assert_serves(tmp_path: Path, calls: Set[str]) -> None:
     assert sorted(message.split("\n")[0] for message in said) == ["READY=1", "STOPPING=1", "WATCHDOG=1"]
     [ready] = [message for message in said if message.startswith("READY")]
     assert "STATUS=serving at https://127.0.0.1:" in ready
+
+
+@pytest.mark.long
+def test_a_manager_over_another_kubernetes_is_ready_while_it_waits_for_its_lease(tmp_path: Path):
+    """Of two, the one that waits has to count as started, too."""
+    shell = Shell(tmp_path)
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+        shell.process("emulate", "--state-dir", "site", until=["site/harvester.yaml"]),
+    ):
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        env = {**shell.env, "NOTIFY_SOCKET": systemd.getsockname()}
+        process = subprocess.Popen(
+            [WINDROW, "serve", "--kubeconfig", "site/harvester.yaml"], cwd=tmp_path, env=env
+        )
+        try:
+            said = [systemd.recv(4096).decode() for _ in range(2)]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        said.append(systemd.recv(4096).decode())
+
+    assert said == [
+        "READY=1\nSTATUS=waiting for Lease kube-system/windrow-manager",
+        "STATUS=active, holds Lease kube-system/windrow-manager",
+        "STOPPING=1\nSTATUS=stopping",
+    ]

@@ -18,6 +18,7 @@ from windrow.cli.errors import CliError
 Windrow = Callable[..., Any]
 ROOT = Path(__file__).parents[3]
 PAGES = list_pages(ROOT / "docs")
+LONGEST = max(map(len, PAGES))
 
 
 def test_every_page_is_listed_with_its_heading(windrow: Windrow):
@@ -26,6 +27,7 @@ def test_every_page_is_listed_with_its_heading(windrow: Windrow):
     listed = {line.split()[0] for line in answer.out.splitlines()}
     assert listed == {str(path.relative_to(ROOT / "docs"))[:-3] for path in (ROOT / "docs").glob("*/*.md")}
     assert re.search(r"^tutorial/first-cluster +Your first cluster$", answer.out, re.M)
+    assert all(line[LONGEST : LONGEST + 2] == "  " != line[LONGEST + 2] for line in answer.out.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,8 @@ def test_programs_read_names_titles_and_text(windrow: Windrow):
     page = json.loads(windrow("docs", "first-cluster", "-o", "json").out)
 
     assert {"name": "tutorial/first-cluster", "title": "Your first cluster"} in listed
-    assert (page["name"], page["text"].splitlines()[0]) == ("tutorial/first-cluster", "# Your first cluster")
+    text = (ROOT / "docs" / "tutorial" / "first-cluster.md").read_text()
+    assert page == {"name": "tutorial/first-cluster", "title": "Your first cluster", "text": text}
 
 
 @pytest.mark.parametrize(

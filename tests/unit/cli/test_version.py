@@ -59,34 +59,59 @@ def test_a_build_without_git_does_not_know_its_commit(windrow: Windrow, monkeypa
     assert windrow("version").out.splitlines()[1] == "commit  unknown"
 
 
-def test_a_checkout_asks_git_for_its_commit_and_for_files_that_differ(tmp_path: Path):
+Git = Callable[..., str]
+SOURCE = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def git(tmp_path: Path) -> Git:
+    """Git in a repository of one commit."""
     env = {**os.environ, "HOME": str(tmp_path)}
 
-    def git(*words: str) -> str:
-        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    def run(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgSign=false")
         done = subprocess.run(["git", *who, *words], cwd=tmp_path, env=env, check=True, capture_output=True)
         return done.stdout.decode().strip()
 
-    git("init", "--quiet")
+    run("init", "--quiet")
     (tmp_path / "setup.py").write_text("")
-    git("add", "setup.py")
-    git("commit", "--quiet", "--message", "one")
-    commit = git("rev-parse", "HEAD")
+    run("add", "setup.py")
+    run("commit", "--quiet", "--message", "one")
+    return run
 
-    assert read_checkout(tmp_path, env)[::2] == (commit, False)
+
+def test_a_checkout_asks_git_for_its_commit_and_for_files_that_differ(git: Git, tmp_path: Path):
+    commit, date = git("rev-parse", "HEAD"), git("show", "--no-patch", "--format=%cI")
+
+    assert read_checkout(tmp_path, os.environ) == (commit, date, False)
     (tmp_path / "more.py").write_text("")
-    assert read_checkout(tmp_path, env)[::2] == (commit, True)
+    assert read_checkout(tmp_path, os.environ) == (commit, date, True)
 
 
-def test_another_repository_around_an_installation_is_not_asked(tmp_path: Path):
-    (tmp_path / ".git").mkdir()
+@pytest.mark.skipif(not (SOURCE / ".git").exists(), reason="this is no checkout: it has no commit")
+def test_this_checkout_is_asked(windrow: Windrow):
+    env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=SOURCE, check=True, capture_output=True, text=True
+    )
 
-    assert read_checkout(tmp_path, {"PATH": os.environ["PATH"]}) == ("", "", False)
+    assert json.loads(windrow("version", "-o", "json", env=env).out)["commit"] == head.stdout.strip()
 
 
-def test_a_checkout_without_git_has_no_commit(tmp_path: Path):
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "setup.py").touch()
+def test_another_repository_around_an_installation_is_not_asked(git: Git, tmp_path: Path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "setup.py").touch()
+    git("mv", "setup.py", "other.py")
+
+    assert read_checkout(tmp_path, os.environ) == ("", "", False)
+    assert read_checkout(inner, os.environ) == ("", "", False)
+
+
+def test_a_checkout_without_git_has_no_commit(git: Git, tmp_path: Path):
+    broken = tmp_path / "broken"
+    (broken / ".git").mkdir(parents=True)
+    (broken / "setup.py").touch()
 
     assert read_checkout(tmp_path, {"PATH": "/nowhere"}) == ("", "", False)
-    assert read_checkout(tmp_path, {"PATH": os.environ["PATH"]}) == ("", "", False)
+    assert read_checkout(broken, {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)}) == ("", "", False)

@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from windrow.core.formats.yaml import load
+
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = (ROOT / "src" / "windrow" / "__init__.py").read_text()
 Git = Callable[..., str]
@@ -151,3 +153,13 @@ def test_the_source_itself_claims_no_commit():
 def test_a_stamp_that_has_no_place_stops_the_build():
     with pytest.raises(SystemExit, match="has 0 lines"):
         setup.stamp("__version__ = 1\n", setup.Release("1.2.3"))
+
+
+@pytest.mark.parametrize(
+    "chart", sorted((ROOT / "deploy" / "charts").glob("*/Chart.yaml")), ids=lambda path: path.parent.name
+)
+def test_a_chart_is_of_the_version_of_the_source(chart: Path):
+    """Its image's tag is that of a release."""
+    found = load(chart.read_text())
+
+    assert found["version"] == found["appVersion"] == setup.read_stamp(SOURCE).version
