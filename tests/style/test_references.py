@@ -24,6 +24,7 @@ def texts() -> dict[str, str]:
         if path.suffix in {".py", ".md", ".yaml"}
     ]
     found += [path for path in ROOT.glob("*.md") if path.name != HISTORY]
+    found += ROOT.glob("*.py")
     return {str(path.relative_to(ROOT)): path.read_text() for path in found}
 
 
