@@ -37,6 +37,8 @@ from windrow.app.state.backup import database_bytes, open_store, serve_backups
 from windrow.app.state.directory import CA_FILE, MANAGER_FILE, lock_state_dir
 from windrow.app.state.identity import load_or_create_store_uid
 from windrow.app.state.pki import RenewingIdentity, load_or_create_ca, serving_names
+from windrow.app.support.debug_pages import serve_debug
+from windrow.app.support.log_buffer import recording_logs
 from windrow.bootstrap.pki import USER
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
@@ -239,6 +241,7 @@ async def embedded_manager(
     with (
         lock_state_dir(state_dir, "manager", "manager"),
         closing(open_store(state_dir)) if persistent else nullcontext(MemoryStore()) as store,
+        recording_logs() as logs,
     ):
         api = management_api(store, clock, rng)
         ca = load_or_create_ca(state_dir / CA_FILE, "windrow", clock)
@@ -250,6 +253,9 @@ async def embedded_manager(
         metrics.register_leader(LEASE_NAME[1], lambda: True)
         ApiServerMetrics(metrics.registry, api, partial(database_bytes, state_dir) if persistent else int)
         serve_metrics(api, metrics.registry)
+        serve_debug(
+            api, metrics, logs, {"persistent": persistent, "bind": bind, "port": port, "proxy": bool(proxy)}
+        )
         path = state_dir / MANAGER_FILE
         port = port or (find_last_port(path) if persistent else 0)
 

@@ -66,6 +66,11 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("snapshot", "snapshot", "create, list, restore and delete snapshots of etcd"),
         Command("driver", "driver", "list, add, enable, disable and remove node drivers"),
         Command("addon", "addon", "print a Harvester credential for a cluster made by hand"),
+        Command(
+            "support-bundle",
+            "inspect.support_bundle",
+            "write objects, events and logs without secrets to a file",
+        ),
         Command("docs", "docs", "list the documentation, or print a page of it"),
         Command("version", "version", "print the version, its commit and Python's version"),
         Command("completion", "completion", "print a completion script for bash, zsh or fish"),
@@ -141,7 +146,7 @@ def render_help() -> list[str]:
     """The lines of `windrow --help`."""
     lines = ["Kubernetes clusters on Harvester HCI.", "", "  windrow COMMAND [options]", ""]
     for group, commands in GROUPS.items():
-        lines += [f"{group}:", *(f"  {one.name:<11} {one.summary}" for one in commands), ""]
+        lines += [f"{group}:", *(f"  {one.name:<14} {one.summary}" for one in commands), ""]
     lines += FIRST_STEPS.splitlines()
     return lines
 

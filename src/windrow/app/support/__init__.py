@@ -1,0 +1,1 @@
+"""What a manager and a user put together for those who help: the pages below `/debug`, and support bundles without secrets."""
