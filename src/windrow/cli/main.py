@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("dashboard", "dashboard", "print a link that signs a browser in to the pages of serve"),
         Command("backup", "servers.backup", "write the manager's database and CA to a file"),
         Command(
-            "restore", "servers.restore", "put a backup in place of a manager's database; restore a cluster"
+            "restore", "servers.restore", "put back a backup of a manager's database; restore a cluster"
         ),
     ),
     "Clusters": (
