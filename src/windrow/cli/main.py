@@ -39,9 +39,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         ),
         Command("dashboard", "dashboard", "print a link that signs a browser in to the pages of serve"),
         Command("backup", "servers.backup", "write the manager's database and CA to a file"),
-        Command(
-            "restore", "servers.restore", "put back a backup of a manager's database; restore a cluster"
-        ),
+        Command("restore", "servers.restore", "put back a backup of a manager's database; restore a cluster"),
     ),
     "Clusters": (
         Command("get", "inspect.get", "list images, networks, pools, classes or hosts of a Harvester"),
@@ -51,7 +49,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("apply", "manifests.apply", "create or change the objects of a manifest"),
         Command("import", "manifests.import_", "print a manifest without fields that Rancher's server set"),
         Command("status", "status", "show clusters, pools, machines, and what each waits for"),
-        Command("why", "inspect.why", "show why a cluster or a machine is not Ready, to the first cause"),
+        Command("why", "inspect.why", "show why a cluster or machine is not Ready, to the first cause"),
         Command("describe", "inspect.describe", "show all about one cluster or machine"),
         Command("events", "inspect.events", "show the events of clusters and their machines"),
         Command("scale", "scale", "set the number of machines in a pool"),
