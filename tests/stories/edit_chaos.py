@@ -832,9 +832,9 @@ async def find_not_running(life: Life) -> list[str]:
         args = next(text for key, text in annotations_of(node).items() if key.endswith("/node-args"))
         labels = {key: value for key, value in labels_of(node).items() if key in ("tier", "team")}
         taints = [one["value"] for one in nested(node, "spec", "taints", default=()) if one["key"] == "db"]
-        if life.restores:  # what was taken back since the snapshot comes back with it, and no record knows it
-            labels = {key: value for key, value in labels.items() if key in pools[pool].get("labels", {})}
-            taints = taints if pools[pool].get("taints") else []
+        if life.restores:  # Nodes have those of the snapshot, and no record tells that
+            labels = pools[pool].get("labels", {})
+            taints = [one["value"] for one in pools[pool].get("taints", ())]
         found = {
             "version": nested(node, "status", "nodeInfo", "kubeletVersion"),
             "CPUs": str(domain["cpu"]["cores"]),
