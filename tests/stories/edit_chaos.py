@@ -479,7 +479,7 @@ def request_snapshot(life: Life, documents: list[Raw]) -> str:
 
 def rotate(life: Life, documents: list[Raw], field: str) -> str:
     """Not where it waits until the cluster is resumed, and is a request of another step then."""
-    if _spec(documents).get("paused"):
+    if _is_held(documents):
         return ""
     before = _rke(documents).get(field, {}).get("generation", 0)
     _rke(documents)[field] = {"generation": before + 1}
@@ -504,13 +504,20 @@ def rotate_token(life: Life, documents: list[Raw]) -> str:
 
 
 def pause(life: Life, documents: list[Raw]) -> str:
-    if any(_rke(documents).get(field) != _rke(life.at_rest).get(field) for field in ROTATIONS):
+    if _is_rotated(life, documents):
         return ""
     _spec(documents)["paused"] = True
     return "paused"
 
 
+def _is_rotated(life: Life, documents: list[Raw]) -> bool:
+    """Whether this step asks for a rotation."""
+    return any(_rke(documents).get(field) != _rke(life.at_rest).get(field) for field in ROTATIONS)
+
+
 def set_canary(life: Life, documents: list[Raw]) -> str:
+    if _is_rotated(life, documents):
+        return ""
     _annotations(documents)[CANARY] = "1"
     return "canary: 1"
 
