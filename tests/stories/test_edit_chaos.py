@@ -1,6 +1,6 @@
 """Whatever a user edits, several fields at once and in the middle, under a storm: what was planned is what was done.
 
-`make test-long` lives a few seeds; `python -m tests.stories.edit_chaos 0 200` lives two thousand edits, and
+`make test-long` lives a few seeds; `python -m tests.stories.edit_chaos 0 80` lives two thousand edits, and
 `python -m tests.stories.edit_chaos SEED` tells one life.
 """
 
