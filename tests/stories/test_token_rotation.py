@@ -93,6 +93,23 @@ def test_the_token_is_rotated_every_server_restarts_once_and_machines_join_with_
     check_story(f"rotate-token-{distribution}", story)
 
 
+@pytest.mark.long
+def test_the_token_is_rotated_where_the_control_plane_has_no_etcd() -> None:
+    """Its server asks one with etcd at its start, which has to take the new token by then."""
+
+    async def story() -> None:
+        pools = a_pool("etcd", 1, "etcd"), a_pool("api", 1, "control-plane"), a_pool("workers", 1)
+        async with a_story(*pools) as it:
+            await it.stage.wait_for_settled()
+            await ask(it, rotateToken={"generation": 1})
+            status = await phase(it, "Done", "Failed")
+            assert status["rotateTokenPhase"] == "Done", status["rotateTokenRun"]
+            await it.stage.wait_for_settled()
+            assert all(is_ready(raw) for raw in await machines_of(it.sim, it.ref))
+
+    run_driven(story())
+
+
 async def await_first_restart(it: Story) -> None:
     """Until the turn of the first server has begun, none of which has restarted."""
     await phase(it, "PostRotateRestart")

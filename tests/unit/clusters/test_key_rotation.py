@@ -11,7 +11,7 @@ from tests.unit.clusters.test_operation_actions import Site, on_a_site
 
 from windrow.clusters.api.operations.recorded import read_recorded_operations
 from windrow.clusters.context import StalePlan
-from windrow.clusters.execute.key_rotation import why_not
+from windrow.clusters.execute.rotations.keys import why_not
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.sources.servers.supervisor import EncryptionStatus, ServerUnreachable
 from windrow.core.clock import format_time, sleep

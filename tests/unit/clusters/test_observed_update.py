@@ -59,6 +59,8 @@ def test_a_pod_that_has_failed_has_the_last_whole_lines_of_its_output() -> None:
 
     assert of_pod("Failed", terminated={"message": lines}).message == "two | three | four | five"
     assert of_pod("Failed", terminated={"message": long}).message == "last"
+    again = "12:00:01 no such release\n12:00:02 no such release\nold runs on"
+    assert of_pod("Failed", terminated={"message": again}).message == "12:00:02 no such release | old runs on"
     assert of_pod("Failed", terminated={"exitCode": 255}).message == "exit code 255"
     assert of_pod("Failed").message == "its pod has failed"
     evicted = a_pod("Failed")

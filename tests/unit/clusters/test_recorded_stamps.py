@@ -17,7 +17,7 @@ from windrow.clusters.api.updates.maintenance import (
     read_maintenance,
     render_maintenance,
 )
-from windrow.clusters.plan.operations import rotation
+from windrow.clusters.plan.operations import restarts, rotation
 from windrow.clusters.plan.operations.actions import FailKeyRotation, RotateKeys
 from windrow.clusters.state import ClusterState
 from windrow.clusters.updates.recorded_stamps import (
@@ -183,5 +183,5 @@ def test_a_leader_is_asked_once_more_before_the_rotation_fails_of_an_absence(
 
 
 def test_a_leader_that_was_asked_when_its_time_was_over_has_failed() -> None:
-    (action,) = rotation.plan(a_rotation(NOON - 2 * HOUR + rotation.TIMEOUT)).actions
+    (action,) = rotation.plan(a_rotation(NOON - 2 * HOUR + restarts.TIMEOUT)).actions
     assert isinstance(action, FailKeyRotation)

@@ -27,7 +27,7 @@ from tests.unit.clusters.builders import (
 from windrow.clusters.api.operations.recorded import Operations, read_recorded_operations
 from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, render_machine_update
 from windrow.clusters.plan.operations import actions as do
-from windrow.clusters.plan.operations import rotation
+from windrow.clusters.plan.operations import key_rotation, rotation
 from windrow.clusters.state import ClusterState, GuestState, MachineState
 from windrow.core.clock import format_time
 
@@ -179,7 +179,7 @@ def test_without_a_member_that_answers_there_is_no_snapshot(state: ClusterState)
 
 
 def test_a_snapshot_that_is_being_made_is_waited_for_and_one_that_was_not_is_asked_for_later() -> None:
-    under_way = a_state(phase="Prepare", requests=frozenset({rotation.SNAPSHOT_REQUEST}))
+    under_way = a_state(phase="Prepare", requests=frozenset({key_rotation.SNAPSHOT_REQUEST}))
     assert steps(under_way) == ([], ["an etcd snapshot to be made"])
 
     due = NOON + timedelta(seconds=10)
@@ -215,7 +215,7 @@ def test_the_leader_is_asked_and_asked_again_at_the_recorded_time() -> None:
 
 
 def test_while_the_leader_encrypts_it_is_not_asked_again() -> None:
-    under_way = a_state(phase="Rotate", requests=frozenset({rotation.ROTATION_REQUEST}))
+    under_way = a_state(phase="Rotate", requests=frozenset({key_rotation.ROTATION_REQUEST}))
     assert steps(under_way) == ([], ["Machine s1 to encrypt every Secret with the new key"])
 
 

@@ -25,9 +25,11 @@ from tests.unit.clusters.supervisors import Supervisors
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import management_api
 from windrow.bootstrap import DISTRIBUTIONS
+from windrow.bootstrap.spec import Role
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.mutation_cache import MutationCache
+from windrow.clusters.api.endpoint import ControlPlaneEndpoint, EndpointMode
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.operations.recorded import Operations, RecordedOperations
 from windrow.clusters.api.operations.rotations import RecordedKeyRotation, RecordedTokenRotation
@@ -35,11 +37,12 @@ from windrow.clusters.api.operations.snapshot import token_hash
 from windrow.clusters.api.secrets import SecretData, read_secret_data, read_secrets, render_secrets
 from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.context import ReconcileContext, StalePlan
-from windrow.clusters.execute.token_rotation import TokenRotation
+from windrow.clusters.execute.rotations.token import TokenRotation
 from windrow.clusters.plan import bootstrap
 from windrow.clusters.plan.actions import ProvisionVM
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations import rotation, token_rotation
+from windrow.clusters.plan.updates import gates
 from windrow.clusters.sources.servers.supervisor import Supervisor
 from windrow.clusters.state import ClusterState, GuestState
 from windrow.core.rng import Rng
@@ -101,6 +104,49 @@ def test_it_waits_for_servers_that_are_away_since_they_would_not_start_again() -
     no_server = a_state(machines=some("w", 1, WORKERS))
     assert waits(no_server) == ["a server to be Ready, and the guest API to answer"]
     assert waits(a_state(cluster={"paused": True})) == ["spec.paused to be unset"]
+
+
+APART = a_pool("etcd", 1, frozenset({Role.ETCD})), a_pool("api", 2, frozenset({Role.CONTROL_PLANE}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "join_host", "both", "begins"),
+    [
+        ("loadBalancer", "", False, False),
+        ("loadBalancer", "10.0.0.101", False, True),  # which leads to servers with etcd, too
+        ("loadBalancer", "", True, True),
+        ("address", "", False, True),  # what is behind it is its user's
+        ("firstServer", "", False, True),  # they join through the one with etcd
+    ],
+)
+def test_servers_that_could_only_ask_each_other_keep_their_token(
+    mode: EndpointMode, join_host: str, both: bool, begins: bool
+) -> None:
+    endpoint = ControlPlaneEndpoint(mode, "10.0.0.100", join_host=join_host)
+    machines = [*some("e", 1, APART[0]), *some("c", 2, APART[1]), *(some("s", 1, SERVERS) if both else [])]
+    state = a_state(machines=machines, cluster={"control_plane_endpoint": endpoint})
+    (action,) = rotation.plan(state).actions
+    assert isinstance(action, do.BeginTokenRotation if begins else do.FailTokenRotation)
+    if not begins:
+        assert action.because.startswith(
+            "Machine c1 has no etcd and joins through 10.0.0.100, which leads to"
+        )
+        assert action.because.endswith("; nothing was touched")
+
+
+def test_servers_with_etcd_restart_before_those_that_ask_them() -> None:
+    etcd, api, worker = (
+        a_machine(name, pool) for name, pool in (("e", APART[0]), ("c", APART[1]), ("w", WORKERS))
+    )
+    restarting = a_state(at("PostRotateRestart"), machines=[etcd, api, worker])
+    ordered = sorted((worker, api, etcd), key=lambda one: gates.tier_of(one, restarting))
+    assert [one.name for one in ordered] == ["e", "c", "w"]
+    calm = a_state(machines=[etcd, api, worker])
+    assert [one.name for one in sorted((worker, api, etcd), key=lambda one: gates.tier_of(one, calm))] == [
+        "c",
+        "e",
+        "w",
+    ]
 
 
 def test_rotations_come_one_after_the_other() -> None:
@@ -362,9 +408,9 @@ def test_for_a_snapshot_of_then_the_cluster_goes_back_to_the_token_of_then() -> 
 def test_the_end_and_a_failure_are_recorded() -> None:
     async def story(site: Site) -> None:
         await site.until_rotate()
-        await site.actions.set_phase("Done", await site.state())
+        await site.actions.record.set_phase("Done", await site.state())
         assert (await site.status())["rotateTokenPhase"] == "Done"
-        await site.actions.fail("x" * 2000, await site.state())
+        await site.actions.record.fail("x" * 2000, await site.state())
         status = await site.status()
         assert (status["rotateTokenPhase"], len(status["rotateTokenRun"]["message"])) == ("Failed", 800)
 

@@ -50,20 +50,21 @@ from windrow.clusters.execute.in_place_restore import (
     RenderUserData,
     find_problem_of_file,
 )
-from windrow.clusters.execute.key_rotation import KeyRotation
+from windrow.clusters.execute.rotations.certificates import CertificateRenewal
+from windrow.clusters.execute.rotations.keys import KeyRotation
+from windrow.clusters.execute.rotations.token import TokenRotation
 from windrow.clusters.execute.servers.requests import LongRequests
 from windrow.clusters.execute.servers.restored_generation import (
     read_restored_generation,
     write_restored_generation,
 )
 from windrow.clusters.execute.servers.supervisors import Supervisors
-from windrow.clusters.execute.token_rotation import TokenRotation
 from windrow.clusters.plan.actions import OperationAction
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.in_place import find_holder
+from windrow.clusters.plan.operations.key_rotation import SNAPSHOT_REQUEST
 from windrow.clusters.plan.operations.new_cluster import is_unseparated
 from windrow.clusters.plan.operations.restore import check_snapshot, is_under_way, restored_spec
-from windrow.clusters.plan.operations.rotation import SNAPSHOT_REQUEST
 from windrow.clusters.plan.operations.snapshots import (
     MAX_TRIES,
     METADATA,
@@ -143,6 +144,7 @@ class OperationActions:
         self._supervisors, self._snapshots, self._requests = supervisors, snapshots, requests
         self._rotation = KeyRotation(context, supervisors.open, requests)
         self._token = TokenRotation(context, supervisors.open)
+        self._renewal = CertificateRenewal(context)
         self._in_place = InPlaceRestore(context, guests, machines, render)
         self._source, self._separation = CopySource(context), Separation(context, guests)
 
@@ -196,15 +198,15 @@ class OperationActions:
             case do.RotateKeys():
                 await self._rotation.rotate(action, state)
             case do.FinishKeyRotation():
-                await self._rotation.set_phase("Done", state, message=None)
+                await self._rotation.record.set_phase("Done", state)
             case do.FailKeyRotation():
-                await self._rotation.fail(action.because, state, action.generation)
+                await self._rotation.record.fail(action.because, state, action.generation)
             case do.BeginRenewal():
-                await self._rotation.begin_renewal(action, state)
+                await self._renewal.begin(action, state)
             case do.WarnOfCertificates():
-                await self._rotation.warn(action, state)
+                await self._renewal.warn(action, state)
             case do.FinishRenewal():
-                await self._rotation.finish_renewal(action.generation, state)
+                await self._renewal.finish(action.generation, state)
             case do.BeginTokenRotation():
                 await self._token.begin(action, state)
             case do.RecordNextToken():
@@ -212,9 +214,9 @@ class OperationActions:
             case do.RotateToken():
                 await self._token.rotate(action, state)
             case do.FinishTokenRotation():
-                await self._token.set_phase("Done", state)
+                await self._token.record.set_phase("Done", state)
             case do.FailTokenRotation():
-                await self._token.fail(action.because, state)
+                await self._token.record.fail(action.because, state, action.generation)
             case do.SaveUpgradeSnapshot():
                 await self._save_upgrade_snapshot(action, state)
             case _:
@@ -401,7 +403,7 @@ class OperationActions:
     async def _save_rotation_snapshot(self, action: do.SaveRotationSnapshot, state: ClusterState) -> None:
         """Looked for first: an attempt may have been cut off. Without one nothing is rotated."""
         if state.recorded.operations.rotation.snapshot:
-            await self._rotation.set_phase("Rotate", state)
+            await self._rotation.record.set_phase("Rotate", state)
             return
         machine, s3 = get_machine(action.member, state), await self._read_s3(state)
         saving = partial(
@@ -427,7 +429,7 @@ class OperationActions:
             said = {
                 "message": f"no etcd snapshot could be made: {str(error)[:MAX_MESSAGE]}; nothing was touched"
             }
-        await self._context.patch_cluster_status(state, {"rotateEncryptionKeysRun": said})
+        await self._rotation.record.say(state, **said)
 
     async def _delete_snapshot(self, action: do.DeleteSnapshot, state: ClusterState) -> None:
         """From S3 with the keys of the Cluster where its own spec says, nowhere else: the guest writes what it lists."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from windrow.kubernetes.objects import annotations_of, is_deleting, labels_of, n
 # Waiting reasons of a container whose image is not to be had.
 IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 MAX_MESSAGE, MAX_LINES = 500, 4
+_TIMES = re.compile(r"\d\d:\d\d:\d\d[.,\dZ+:]*")
 JOB_NAME = "batch.kubernetes.io/job-name"
 _OLD_JOB_NAME = "job-name"  # before Kubernetes 1.27
 # Images of static pods that have the version of Kubernetes as their tag.
@@ -104,13 +106,19 @@ def read_update_pod(raw: Mapping[str, Any]) -> UpdatePod | None:
 
 def _last_lines(text: str) -> str:
     """The end of a program's output, in one line: as many whole lines as fit."""
-    lines = [one_line(line[:MAX_MESSAGE]) for line in text.splitlines() if line.strip()]
+    lines = _without_repeated([one_line(line[:MAX_MESSAGE]) for line in text.splitlines() if line.strip()])
     kept: list[str] = []
     for line in reversed(lines[-MAX_LINES:]):
         if kept and len(line) + sum(map(len, kept)) > MAX_MESSAGE:
             break
         kept.insert(0, line)
     return " | ".join(kept)
+
+
+def _without_repeated(lines: Sequence[str]) -> list[str]:
+    """The lines without those that follow again, but for their times: what is tried again fails with the same words."""
+    last = {_TIMES.sub("", line): place for place, line in enumerate(lines)}
+    return [lines[place] for place in sorted(last.values())]
 
 
 def observe_job(name: str, job: UpdateJobObject | None, pods: Iterable[UpdatePod]) -> ObservedJob:

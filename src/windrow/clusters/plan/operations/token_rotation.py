@@ -40,12 +40,31 @@ def holds_turns(state: ClusterState) -> bool:
 def begin(state: ClusterState, partial: PartialPlan) -> None:
     """Begin what `rotateToken` asks for, or wait."""
     generation, leader = state.cluster.operations.rotate_token, restarts.find_leader(state)
+    if (why := _why_never(state)) and generation:
+        partial.actions.append(FailTokenRotation(f"{why}; nothing was touched", generation))
+        return
     missing = restarts.why_not_begin(state) or _find_unready(state)
     if missing or leader is None:
         partial.wait(missing, "the server token is rotated")
         return
     why = f"rotateToken.generation is {generation}"
     partial.actions.append(BeginTokenRotation(why, generation, leader.name))
+
+
+def _why_never(state: ClusterState) -> str:
+    """Where servers without etcd ask each other at their start, through an endpoint that leads to them alone: the first one that restarts
+    would have a token that the others do not take yet."""
+    servers = [one for one in state.active if one.record.is_server]
+    apart = [one for one in servers if not one.is_etcd]
+    endpoint = state.cluster.control_plane_endpoint
+    if not apart or endpoint.mode != "loadBalancer" or endpoint.join_host:
+        return ""
+    if any(one.is_etcd and one.record.is_control_plane for one in servers):
+        return ""
+    return (
+        f"Machine {apart[0].name} has no etcd and joins through {endpoint.host}, which leads to servers without etcd alone: after its restart "
+        "none of them would take the new token; add a pool with etcdRole and controlPlaneRole while it is rotated"
+    )
 
 
 def _find_unready(state: ClusterState) -> str:

@@ -39,10 +39,10 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
     version = next((one.version for one in wanted.values() if one.version != state.recorded.version), "")
     if not has_upgrade_snapshot(waiting[0], version, state, partial):
         return
-    first = min(tier_of(machine) for machine in (*waiting, *in_turn))
+    first = min(tier_of(machine, state) for machine in (*waiting, *in_turn))
     for machine in waiting:
         pool = state.cluster.find_pool(machine.pool)
-        if tier_of(machine) == first and pool is not None and not pool.paused:
+        if tier_of(machine, state) == first and pool is not None and not pool.paused:
             one = wanted[machine.name]
             if request_name(machine.name) in state.requests:
                 what = f"Machine {machine.name} to make an etcd snapshot"

@@ -16,8 +16,11 @@ from windrow.clusters.plan.hosts.hold import is_shutting_down, why_not_disrupted
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
 
-def tier_of(machine: MachineState) -> int:
-    """The place of its tier: one is complete before the next begins. The order of turns is that of `pending_changes`."""
+def tier_of(machine: MachineState, state: ClusterState) -> int:
+    """The place of its tier: one is complete before the next begins. The order of turns is that of `pending_changes`. Where the server
+    token was rotated servers with etcd come first: one without asks them at its start, with the new token."""
+    if state.recorded.operations.token.phase == "PostRotateRestart" and machine.record.is_server:
+        return 0 if machine.is_etcd else 1
     return find_tier(machine.record)
 
 
@@ -123,7 +126,7 @@ def _why_no_server(machine: MachineState, state: ClusterState, in_turn: set[str]
 
 def _why_no_worker(machine: MachineState, state: ClusterState, in_turn: set[str]) -> str:
     """Workers that are not Ready count as well: they are missed already."""
-    tier = [one for one in state.machines if tier_of(one) == tier_of(machine)]
+    tier = [one for one in state.machines if tier_of(one, state) == tier_of(machine, state)]
     most = state.cluster.upgrade_strategy.workers.resolve_concurrency(
         len([one for one in tier if not one.is_deleting])
     )

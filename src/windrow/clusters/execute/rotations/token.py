@@ -7,13 +7,13 @@ that is the present one was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from windrow.bootstrap.pki import new_password
 from windrow.clusters.api.names import secrets_name
 from windrow.clusters.api.operations.snapshot import find_password, token_hash
 from windrow.clusters.api.secrets import render_next_password, render_server_password
 from windrow.clusters.context import ReconcileContext, StalePlan, get_machine
+from windrow.clusters.execute.rotations.record import RotationRecord
 from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.plan.operations.restarts import RETRY
 from windrow.clusters.plan.operations.token_rotation import FIELD, retry_hint
@@ -24,11 +24,8 @@ from windrow.clusters.sources.servers.supervisor import (
     TokenRejected,
 )
 from windrow.clusters.state import ClusterState, MachineState
-from windrow.core.clock import format_time
 from windrow.kubernetes.errors import Conflict, NotFound
 from windrow.kubernetes.resources import SECRET
-
-MAX_MESSAGE = 400
 
 
 class TokenRotation:
@@ -38,28 +35,18 @@ class TokenRotation:
         self, context: ReconcileContext, supervisor: Callable[[MachineState, ClusterState], Supervisor]
     ) -> None:
         self._context, self._supervisor = context, supervisor
+        self.record = RotationRecord(context, "rotateToken", lambda state: state.recorded.operations.token)
 
     async def begin(self, action: do.BeginTokenRotation, state: ClusterState) -> None:
-        now = self._context.clock.now()
-        run: dict[str, Any] = {
-            "id": f"token-{action.generation}-{int(now.timestamp())}",
-            "since": format_time(now),
-            **dict.fromkeys(("message", "retryAt")),
-        }
-        change = {
-            "rotateToken": {"generation": action.generation},
-            "rotateTokenPhase": "Prepare",
-            "rotateTokenLeader": action.leader,
-            "rotateTokenRun": run,
-        }
-        await self._context.patch_observed_cluster(state, change)
+        run_id = f"token-{action.generation}-{int(self._context.clock.now().timestamp())}"
+        await self.record.begin(run_id, action.generation, action.leader, state)
 
     async def record_next(self, state: ClusterState) -> None:
         if state.secrets is None:
             raise StalePlan
         if not state.secrets.next_server_password:
             await self._write_secret(render_next_password(new_password()), state)
-        await self.set_phase("Rotate", state)
+        await self.record.set_phase("Rotate", state)
 
     async def _write_secret(self, data: dict[str, str | None], state: ClusterState) -> None:
         """Raises StalePlan where someone else has written the Secret since it was read."""
@@ -80,17 +67,17 @@ class TokenRotation:
             raise StalePlan
         upcoming = secrets.next_server_password
         if not upcoming and secrets.rotation == recorded.id:
-            await self.set_phase("PostRotateRestart", state)
+            await self.record.set_phase("PostRotateRestart", state)
             return
         if not upcoming:
             what = f"Secret {secrets_name(state.cluster.name)} does not hold the new token any more"
-            await self.fail(f"{what}; was it restored? Raise {FIELD}.generation", state)
+            await self.record.fail(f"{what}; was it restored? Raise {FIELD}.generation", state)
             return
         if problem := await self._give(action, upcoming, state):
             await self._retry(problem, state)
             return
         await self._write_secret(render_server_password(secrets, upcoming, recorded.id), state)
-        await self.set_phase("PostRotateRestart", state)
+        await self.record.set_phase("PostRotateRestart", state)
 
     async def _give(
         self, action: do.RotateToken, password: str, state: ClusterState
@@ -107,26 +94,12 @@ class TokenRotation:
     async def _retry(self, error: SupervisorError, state: ClusterState) -> None:
         if isinstance(error, EndpointNotServed):
             await self._write_secret(render_next_password(None), state)
-            await self.fail(f"{error}; nothing was touched", state)
+            await self.record.fail(f"{error}; nothing was touched", state)
             return
         if isinstance(error, TokenRejected):
-            await self.fail(f"{error}; {retry_hint()}", state)
+            await self.record.fail(f"{error}; {retry_hint()}", state)
             return
-        due = format_time(self._context.clock.now() + RETRY)
-        run = {"message": str(error)[:MAX_MESSAGE], "retryAt": due}
-        await self._context.patch_cluster_status(state, {"rotateTokenRun": run})
-
-    async def fail(self, message: str, state: ClusterState) -> None:
-        change = {
-            "rotateTokenPhase": "Failed",
-            "rotateTokenRun": {"message": message[: 2 * MAX_MESSAGE], "retryAt": None},
-        }
-        await self._context.patch_observed_cluster(state, change)
-
-    async def set_phase(self, phase: str, state: ClusterState) -> None:
-        since = format_time(self._context.clock.now())
-        run = {"since": since, "message": None, "retryAt": None}
-        await self._context.patch_observed_cluster(state, {"rotateTokenPhase": phase, "rotateTokenRun": run})
+        await self.record.retry(str(error), RETRY, state)
 
     async def go_back(self, digest: str, state: ClusterState) -> None:
         """Make the server token with this digest the present one: a snapshot of its time is restored. Nothing where it is, or is not
