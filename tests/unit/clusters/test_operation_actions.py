@@ -380,6 +380,22 @@ def test_the_spec_that_a_file_carried_stays_in_its_object_when_the_guest_does_no
 RESTORED = "windrow.io/restored-generation"
 
 
+def test_a_restore_that_is_under_way_is_taken_over_whatever_the_guest_has_on_record() -> None:
+    async def story(site: Site) -> None:
+        uid = (await site.state()).cluster.uid
+        await write_restored(site, f"{uid}/3")
+        under_way = {"etcdSnapshotRestore": {"generation": 1}, "etcdSnapshotRestorePhase": "Shutdown"}
+        await site.api.patch(REF, {"status": under_way}, "status")
+        status = await site.execute(do.BeginRestore("asked", RestoreRequest("nothing", 2), ()))
+        assert (status["etcdSnapshotRestorePhase"], status["etcdSnapshotRestore"]["generation"]) == (
+            "Shutdown",
+            2,
+        )
+        assert "does not exist" in status["etcdSnapshotRestoreRun"]["refused"]
+
+    on_a_site(story)
+
+
 async def write_restored(site: Site, text: str) -> None:
     ref = NAMESPACE.ref("kube-system")
     await site.guest.patch(ref, {"metadata": {"annotations": {RESTORED: text}}})
