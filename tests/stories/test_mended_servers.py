@@ -47,7 +47,8 @@ def test_a_lone_server_that_restarts_before_it_has_the_new_token_is_mended_as_th
             await it.sim.advance(minutes=5)
             (mended,) = await machines_of(it.sim, it.ref)
             assert is_ready(mended)
-            if nested(mended, "status", "update", "failure", default=None):  # the power went while its Job ran
+            # The power went while its Job ran.
+            if nested(mended, "status", "update", "failure", default=None):
                 again = {"metadata": {"annotations": {RETRY_UPDATE: ""}}}
                 await it.sim.management_client.patch(MACHINE.ref(name_of(server), it.ref.namespace), again)
             status = await phase(it, "Done", "Failed")
