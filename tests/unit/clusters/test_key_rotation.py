@@ -200,6 +200,11 @@ def test_the_snapshot_before_is_recorded_and_then_keys_are_made() -> None:
         assert (status["rotateEncryptionKeysPhase"], len(site.supervisors.asked)) == ("Rotate", before)
         assert run_of(status)["snapshot"] == "rotate-keys-2-7-s1-1767268800"
 
+        await site.execute(do.FailKeyRotation("no", 2))
+        answers(site, ("start", "b"))
+        begun = await site.execute(do.BeginKeyRotation("asked", 3, "s1"))
+        assert "snapshot" not in run_of(begun)  # it has its own
+
     on_a_site(story)
 
 
