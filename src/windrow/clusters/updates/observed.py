@@ -106,9 +106,9 @@ def read_update_pod(raw: Mapping[str, Any]) -> UpdatePod | None:
 
 def _last_lines(text: str) -> str:
     """The end of a program's output, in one line: as many whole lines as fit."""
-    lines = _without_repeated([one_line(line[:MAX_MESSAGE]) for line in text.splitlines() if line.strip()])
+    lines = [one_line(line[:MAX_MESSAGE]) for line in text.splitlines() if line.strip()]
     kept: list[str] = []
-    for line in reversed(lines[-MAX_LINES:]):
+    for line in reversed(_without_repeated(lines[-MAX_LINES:])):
         if kept and len(line) + sum(map(len, kept)) > MAX_MESSAGE:
             break
         kept.insert(0, line)
