@@ -52,7 +52,7 @@ from windrow.harvester.problems import Severity
 from windrow.harvester.supported_charts import HarvesterVersions
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
-from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, objects_at, uid_of
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested, objects_at, uid_of
 from windrow.kubernetes.resources import NAMESPACE, SECRET, ObjectRef
 from windrow.machines.port import (
     HARVESTER,
@@ -248,8 +248,10 @@ async def read_machines(api: Client, running: Sequence[Raw]) -> list[Machine]:
             every = await api.list(MACHINE, namespace)
         except Forbidden:
             continue
-        found += [read_machine(raw) for raw in every if not is_deleting(raw)]
-    return [machine for machine in found if machine.cluster_uid in uids]
+        # Only those are read that count: a namespace may hold the Machines of a thousand Clusters.
+        mine = (raw for raw in every if nested(raw, "spec", "clusterUID") in uids)
+        found += [read_machine(raw) for raw in mine if not is_deleting(raw)]
+    return found
 
 
 def assume_driver(kind: str) -> str | Problem:

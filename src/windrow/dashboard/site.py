@@ -26,13 +26,17 @@ from windrow.dashboard import guard
 from windrow.dashboard.assets import PREFIX, find_asset
 from windrow.dashboard.changes import Away, ChangeFeed, Scope, TooManyPages
 from windrow.dashboard.messages import TEXT, EventStream, PageRequest, PageResponse, redirect
+from windrow.dashboard.pages.actions import carry_out, preview
 from windrow.dashboard.pages.cluster import cluster
+from windrow.dashboard.pages.lists import activity, credentials, node_drivers
+from windrow.dashboard.pages.machine import machine
 from windrow.dashboard.pages.overview import overview
 from windrow.dashboard.pages.page import MAX_NAME_LENGTH, Page, PageContext, ReadPage
 from windrow.dashboard.rendering import render, with_query
 from windrow.dashboard.sessions import Session, Sessions, SignInCodes, WrongTries
+from windrow.drivers.api import NODE_DRIVER
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unauthorized
-from windrow.kubernetes.resources import ApiResource
+from windrow.kubernetes.resources import EVENT, ApiResource
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +47,22 @@ KEPT_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 # What a page has on the screen when it is asked for again; answered with 204 where nothing but ages differs.
 SHOWN_HEADER = "x-windrow-shown"
 
+_ACTION = re.compile(r"/(clusters|machines)/([^/]+)/([^/]+)/actions/([a-z]+)")
 _ROUTES: tuple[tuple[re.Pattern[str], ReadPage], ...] = (
     (re.compile(r"/clusters"), overview),
     (re.compile(r"/clusters/([^/]+)/([^/]+)"), cluster),
+    (re.compile(r"/machines/([^/]+)/([^/]+)"), machine),
+    (_ACTION, preview),
+    (re.compile(r"/activity"), activity),
+    (re.compile(r"/credentials"), credentials),
+    (re.compile(r"/node-drivers"), node_drivers),
 )
 # The kinds that a page shows.
 _LIVE: Mapping[str, tuple[ApiResource, ...]] = {
     "overview": (CLUSTER,),
     "cluster": (CLUSTER, MACHINE, ETCD_SNAPSHOT),
+    "activity": (EVENT,),
+    "drivers": (NODE_DRIVER,),
 }
 _AGES = re.compile(rb"(<time[^>]*>)[^<]*")
 
@@ -109,6 +121,8 @@ class DashboardSite:
         if request.path.startswith("/live/"):
             return self._follow(request, session)
         try:
+            if request.is_write:
+                return redirect(await self._carry_out(request, session))
             page = await self._read_page(request, session)
         except Unauthorized:
             # Its token has ended or was revoked.
@@ -118,17 +132,24 @@ class DashboardSite:
             page = _error_page(error)
         return self._render(request, session, page)
 
+    async def _carry_out(self, request: PageRequest, session: Session) -> str:
+        names = _names(_ACTION, request.path)
+        if not names:
+            raise NotFound("there is no such page", status=404)
+        target = await carry_out(self._context(request, session, names), request.form)
+        log.info("%s: %s by the dashboard", request.path, session.user.name)
+        return target
+
     async def _read_page(self, request: PageRequest, session: Session) -> Page:
-        context = PageContext(
-            Client(session.user.transport), self._clock.now(), request.query, (), session.namespace
-        )
         for pattern, read in _ROUTES:
-            if (match := pattern.fullmatch(request.path)) and request.method in ("GET", "HEAD"):
-                names = tuple(unquote(part) for part in match.groups())
-                if any(_is_no_name(name) for name in names):
-                    break
-                return await read(replace(context, names=names))
+            if (names := _names(pattern, request.path)) is not None:
+                return await read(self._context(request, session, names))
         raise NotFound("there is no such page", status=404)
+
+    def _context(self, request: PageRequest, session: Session, names: tuple[str, ...]) -> PageContext:
+        return PageContext(
+            Client(session.user.transport), self._clock.now(), request.query, names, session.namespace
+        )
 
     # --- signing in ---------------------------------------------------------------------------------------------------
 
@@ -263,6 +284,13 @@ def _ask_to_sign_in(request: PageRequest) -> PageResponse:
     return redirect(target)
 
 
+def _names(pattern: re.Pattern[str], path: str) -> tuple[str, ...] | None:
+    """The names of objects in a path; None where it is another path, or they name none."""
+    match = pattern.fullmatch(path)
+    names = tuple(unquote(part) for part in match.groups()) if match else ()
+    return names if match and not any(_is_no_name(name) for name in names) else None
+
+
 def _is_no_name(name: str) -> bool:
     """Whether a part of a path cannot name an object; such a one is not put into a request."""
     return (
@@ -278,7 +306,10 @@ def _error_page(error: KubeError) -> Page:
     """What the API says, with its status; what is not its refusal is 503."""
     status = error.status if 400 <= error.status < 500 else 503
     hint = {
-        403: "Ask an administrator for a role such as windrow-view in the namespace, or choose another namespace.",
+        400: "Go back and correct it.",
+        403: "Ask an administrator for a role such as windrow-view in the namespace (windrow-edit to change it), or choose another.",
+        409: "The object was changed meanwhile; go back, and look again.",
+        422: "The object was changed meanwhile, or the API refuses the value; go back, and look again.",
         404: "It may have been deleted; see the list of clusters.",
         503: "The page is loaded again by itself once the API answers.",
     }.get(status, "")

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from windrow.app.access.management import ask_for_link
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import EmbeddedManager, embedded_manager
 from windrow.app.emulate import EmbeddedHarvester, embedded_harvester
@@ -184,8 +185,13 @@ async def _start(
             site=options.site,
             buckets=list_buckets(documents),
         ) as embedded,
-        embedded_manager(state_dir, clock, Rng(), connector.connect, plugins=plugins) as manager,
+        embedded_manager(
+            state_dir, clock, Rng(), connector.connect, plugins=plugins, dashboard=options.dashboard
+        ) as manager,
     ):
+        if manager.dashboard:
+            link = await ask_for_link(Client(connector.connect(manager.access)))
+            output.print_line(f"Dashboard, to be opened within a minute: {link}")
         yield Demo(
             embedded,
             manager,
@@ -350,6 +356,8 @@ async def _keep_running(demo: Demo, documents: list[Raw]) -> None:
     output.print_line(f"  kubectl --kubeconfig {demo.embedded.kubeconfig_path} get vms,vmis -A")
     output.print_line(f"  kubectl --kubeconfig {manager} get clusters,machines -A")
     output.print_line(f"  windrow status -A --kubeconfig {manager}")
+    if demo.manager_process.dashboard:
+        output.print_line(f"  windrow dashboard --kubeconfig {manager}")
     for raw in _clusters(documents):
         path, cluster = manager.parent / f"{name_of(raw)}.yaml", demo.cluster(raw)
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from windrow.app.access.service import DashboardOptions
 from windrow.app.options import Output
 from windrow.demo.report import CheckRecord, TimelineEntry
 from windrow.emulator.site import Site
@@ -17,7 +18,7 @@ Raw = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
     """`documents` are the objects to apply; none means the shipped manifest of `distribution`. `state_dir` None is a temporary directory.
-    `driver` and `env` as for ServeOptions, `site` as for EmulateOptions."""
+    `driver` and `env` as for ServeOptions, `site` as for EmulateOptions. `dashboard` serves pages meanwhile."""
 
     documents: tuple[dict[str, Any], ...] = ()
     distribution: str = "rke2"
@@ -28,6 +29,7 @@ class DemoOptions:
     driver: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     site: Site = field(default_factory=Site)
+    dashboard: DashboardOptions | None = None
 
 
 class DemoOutput(Output, Protocol):

@@ -152,7 +152,11 @@ def a_cluster(name: str, namespace: str = "fleet-default", **status: Any) -> dic
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "kubernetesVersion": "v1.34.7+rke2r1",
-            "rkeConfig": {"machinePools": [{"name": "servers", "quantity": 3, "etcdRole": True}]},
+            "rkeConfig": {
+                "machinePools": [
+                    {"name": "servers", "quantity": 3, "etcdRole": True, "controlPlaneRole": True}
+                ]
+            },
         },
         "status": status,
     }

@@ -17,6 +17,7 @@ from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.core.formats.fastjson import dumps, loads
 from windrow.core.formats.json import NotJson
+from windrow.kubernetes.errors import InvalidReply
 from windrow.kubernetes.handler import Peer
 from windrow.kubernetes.objects import Raw, nested, new_object
 from windrow.kubernetes.requests import JSON, Reply, Request, WatchEvent
@@ -136,6 +137,17 @@ class _TokenTransport:
 
     async def aclose(self) -> None:
         """Nothing to close: there are no sockets."""
+
+
+async def ask_for_link(api: Client, namespace: str = "") -> str:
+    """A link that signs the user of `api` in to the dashboard, once. Raises NotFound where the API serves none."""
+    body = dumps({"namespace": namespace})
+    url = (await api.call(Request("POST", CODE_PATH, (), body, JSON))).get("url")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")) or not url.isprintable():
+        raise InvalidReply(
+            f"wanted a link in the answer to POST {CODE_PATH}, found none; is this a windrow serve?"
+        )
+    return url
 
 
 async def install_code_role(api: Client) -> None:

@@ -34,28 +34,17 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 async def _ask_for_link(args: argparse.Namespace, manager: Connection) -> str:
-    from windrow.app.access.management import CODE_PATH
-    from windrow.core.formats.json import dumps
+    from windrow.app.access.management import ask_for_link
     from windrow.kubernetes.errors import NotFound
-    from windrow.kubernetes.requests import JSON, Request
 
-    body = dumps({"namespace": args.namespace or ""})
     try:
-        raw = await manager.client.call(Request("POST", CODE_PATH, (), body, JSON))
+        return await ask_for_link(manager.client, args.namespace or "")
     except NotFound as error:
         raise CliError(
             f"The management API at {manager.config.server} serves no dashboard.",
             "Start windrow serve with its own state directory, without --no-dashboard.",
             exit_codes.NOT_FOUND,
         ) from error
-    url = raw.get("url")
-    if not isinstance(url, str) or not url.startswith(("http://", "https://")) or not url.isprintable():
-        raise CliError(
-            f"The management API at {manager.config.server} answers with no link to a dashboard.",
-            "Is it a windrow serve?",
-            exit_codes.UNREACHABLE,
-        )
-    return url
 
 
 def _has_desktop(context: CliContext) -> bool:

@@ -14,12 +14,14 @@ Examples:
   windrow demo --harvester-version 1.6
   windrow demo -f cluster.yaml --report report.json
   windrow demo --keep
+  windrow demo --dashboard
 """
 
 from __future__ import annotations
 
 import argparse
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes, options
 from windrow.cli.context import CliContext
@@ -30,6 +32,9 @@ from windrow.cli.paths import find_driver_program, require_writable_directory, r
 from windrow.cli.site import read_site
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kubernetes.objects import Raw
+
+if TYPE_CHECKING:
+    from windrow.app.access.service import DashboardOptions
 
 TIME_SCALE = 20.0
 DISTRIBUTIONS = ("rke2", "k3s")
@@ -47,6 +52,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_machine_backend(parser)
     parser.add_argument(
         "--keep", action="store_true", help="keep everything running at the end, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--dashboard",
+        action="store_true",
+        help="serve the dashboard, print a link to it, and keep all running",
     )
     parser.add_argument("--plain", action="store_true", help="print plain lines at a terminal, too")
     parser.add_argument(
@@ -75,7 +85,8 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         documents=tuple(documents),
         distribution=args.distro or DISTRIBUTIONS[0],
         time_scale=args.time_scale,
-        keep=args.keep,
+        keep=args.keep or args.dashboard,
+        dashboard=_dashboard(args),
         report=context.cwd / args.report if args.report else None,
         state_dir=context.cwd / args.state_dir if args.state_dir else None,
         driver=find_driver_program(args.machine_backend, args.driver, context),
@@ -87,6 +98,13 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
             return run_service(demo.run(wanted, output))
     except ClusterRefused as refused:
         raise refused_error(refused.name, refused.problems) from refused
+
+
+def _dashboard(args: argparse.Namespace) -> DashboardOptions | None:
+    from windrow.app.access.service import DashboardOptions
+    from windrow.dashboard.serve import serve_dashboard
+
+    return DashboardOptions(serve_dashboard) if args.dashboard else None
 
 
 async def _find_errors(documents: list[Raw], context: CliContext) -> list[str]:

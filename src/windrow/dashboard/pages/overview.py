@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from windrow.app.describe.sentences import cluster_state
@@ -44,7 +44,7 @@ def row_of(cluster: ClusterView) -> ClusterRow:
         cluster.namespace,
         cluster.name,
         state,
-        "bad" if cluster.refused_change else cluster_tree(cluster).health,
+        "bad" if cluster.refused_change else cluster_tree(replace(cluster, pools=())).health,
         cluster.version,
         cluster.desired_version,
         sum(pool.wanted for pool in cluster.pools),

@@ -1,0 +1,197 @@
+"""Actions: shown first, written with the user's own rights, and not at all where the object is another meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.dashboard.conftest import Browser, Dashboard, a_cluster, add_cluster, add_tenant
+
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.names import CANARY, REPLACE_NOW
+from windrow.dashboard.pages.actions import Step, pause, remediate, resume, scale, upgrade
+from windrow.kubernetes.errors import BadRequest
+
+PROD = CLUSTER.ref("prod", "fleet-default")
+AT = "/clusters/fleet-default/prod"
+
+
+@pytest.fixture
+async def browser(dashboard: Dashboard) -> Browser:
+    await add_cluster(dashboard.api, a_cluster("prod", version="v1.34.7+rke2r1"))
+    return await dashboard.signed_in()
+
+
+async def spec_of(dashboard: Dashboard) -> dict[str, Any]:
+    return dict((await dashboard.api.local().get(PROD))["spec"])
+
+
+async def test_a_preview_says_what_would_change_and_writes_nothing(dashboard: Dashboard, browser: Browser):
+    before = await dashboard.api.local().get(PROD)
+
+    page = (await browser.get(f"{AT}/actions/scale?pool=servers&quantity=5")).body.decode()
+
+    assert "Pool servers: from 3 machines to 5." in page
+    assert "windrow scale fleet-default/prod servers=5" in page
+    assert await dashboard.api.local().get(PROD) == before
+
+
+@pytest.mark.parametrize(
+    ("action", "form", "changed"),
+    [
+        ("pause", {}, {"paused": True}),
+        ("upgrade", {"version": "v1.35.1+rke2r1"}, {"kubernetesVersion": "v1.35.1+rke2r1"}),
+    ],
+)
+async def test_an_action_is_written_after_it_was_confirmed(
+    dashboard: Dashboard, browser: Browser, action: str, form: dict[str, str], changed: dict[str, Any]
+):
+    answer = await browser.post(f"{AT}/actions/{action}", {**form, "csrf": await browser.csrf()})
+
+    assert (answer.status, answer.headers["Location"]) == (303, AT)
+    spec = await spec_of(dashboard)
+    assert {key: spec[key] for key in changed} == changed
+
+
+async def test_a_pool_is_scaled(dashboard: Dashboard, browser: Browser):
+    form = {"pool": "servers", "quantity": "5", "csrf": await browser.csrf()}
+    await browser.post(f"{AT}/actions/scale", form)
+
+    assert (await spec_of(dashboard))["rkeConfig"]["machinePools"][0]["quantity"] == 5
+
+
+async def test_who_may_only_look_changes_nothing(dashboard: Dashboard):
+    await add_tenant(dashboard.api, "team-a", user="ann", role="windrow-view")
+    await add_cluster(dashboard.api, a_cluster("theirs", "team-a"))
+    browser = await dashboard.signed_in("ann", ())
+    page = (await browser.get("/clusters/team-a/theirs")).body.decode()
+    csrf = page.split('name="csrf" value="')[1][:64]
+
+    answer = await browser.post("/clusters/team-a/theirs/actions/pause", {"csrf": csrf})
+
+    assert answer.status == 403
+    assert b"cannot patch resource &#34;clusters&#34;" in answer.body
+    assert "paused" not in (await dashboard.api.local().get(CLUSTER.ref("theirs", "team-a")))["spec"]
+
+
+@pytest.mark.parametrize(
+    ("action", "query"),
+    [
+        ("upgrade", "version=1.35"),
+        ("upgrade", "version=v1.35.1%2Brke2r1%0A"),
+        ("upgrade", "version=%3Cscript%3E"),
+        ("scale", "pool=none&quantity=1"),
+        ("scale", "pool=servers&quantity=-1"),
+        ("scale", "pool=servers&quantity=99999999999999999999"),
+        ("scale", "pool=servers&quantity=%D9%A3"),
+        ("scale", "pool=servers&quantity=0"),
+        ("scale", ""),
+    ],
+)
+async def test_a_form_with_another_value_is_told_so(browser: Browser, action: str, query: str):
+    answer = await browser.get(f"{AT}/actions/{action}?{query}")
+    if query.endswith("%0A"):  # space around it is taken off
+        assert answer.status == 200
+    else:
+        assert answer.status == 400
+        assert b"<script>" not in answer.body
+
+
+@pytest.mark.parametrize(
+    "path", [f"{AT}/actions/delete", "/machines/fleet-default/m/actions/pause", f"{AT}/actions/"]
+)
+async def test_an_action_that_does_not_exist_is_404(browser: Browser, path: str):
+    assert (await browser.get(path)).status == 404
+    assert (await browser.post(path, {"csrf": await browser.csrf()})).status == 404
+
+
+async def test_an_action_without_the_token_of_the_session_writes_nothing(
+    dashboard: Dashboard, browser: Browser
+):
+    assert (await browser.post(f"{AT}/actions/pause", {})).status == 403
+    assert "paused" not in await spec_of(dashboard)
+
+
+async def test_an_action_on_what_has_changed_since_writes_nothing(dashboard: Dashboard, browser: Browser):
+    """Between the read and the write of the same request."""
+    get = dashboard.api.send_as
+
+    async def change_after_read(request: Any, user: Any) -> Any:
+        reply = await get(request, user)
+        if request.method == "GET":
+            pools = [{"name": "first", "quantity": 1, "etcdRole": True, "controlPlaneRole": True}]
+            await dashboard.api.local().patch(PROD, {"spec": {"rkeConfig": {"machinePools": pools}}})
+        return reply
+
+    csrf = await browser.csrf()
+    dashboard.api.send_as = change_after_read  # type: ignore[method-assign]
+    answer = await browser.post(f"{AT}/actions/scale", {"pool": "servers", "quantity": "5", "csrf": csrf})
+
+    assert answer.status in (409, 422)
+    assert b"was changed meanwhile" in answer.body
+    assert (await spec_of(dashboard))["rkeConfig"]["machinePools"][0]["quantity"] == 1
+
+
+async def test_a_machine_is_asked_to_be_replaced(dashboard: Dashboard):
+    api = dashboard.api.local()
+    spec = {
+        "clusterName": "prod",
+        "clusterUID": "u",
+        "pool": "w",
+        "roles": ["worker"],
+        "options": {},
+        "credential": "a:b",
+        "version": "v1",
+    }
+    await api.create(MACHINE, {"metadata": {"name": "m", "namespace": "fleet-default"}, "spec": spec})
+    browser = await dashboard.signed_in()
+
+    page = await browser.get("/machines/fleet-default/m/actions/remediate")
+    assert b"Its disks are deleted with it" in page.body
+    await browser.post("/machines/fleet-default/m/actions/remediate", {"csrf": await browser.csrf()})
+
+    found = await api.get(MACHINE.ref("m", "fleet-default"))
+    assert found["metadata"]["annotations"] == {REPLACE_NOW: "true"}
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def a_raw(**metadata: Any) -> dict[str, Any]:
+    return {**a_cluster("prod"), "metadata": {"name": "prod", "namespace": "default", **metadata}}
+
+
+def test_a_step_fails_where_the_value_is_another_and_names_are_escaped():
+    assert Step(("metadata", "annotations", "a/b~c"), "1", "2").as_patch() == [
+        {"op": "test", "path": "/metadata/annotations/a~1b~0c", "value": "1"},
+        {"op": "add", "path": "/metadata/annotations/a~1b~0c", "value": "2"},
+    ]
+
+
+def test_resuming_takes_the_canary_off_too():
+    steps = resume(a_raw(annotations={CANARY: "1"}), {}).steps
+
+    assert [step.as_patch()[-1]["op"] for step in steps] == ["add", "remove"]
+    assert len(resume(a_raw(), {}).steps) == 1
+
+
+def test_an_annotation_is_added_beside_others_or_as_the_first():
+    assert remediate(a_raw(), {}).steps[0].path == ("metadata", "annotations")
+    assert remediate(a_raw(annotations={"a": "b"}), {}).steps[0].path == (
+        "metadata",
+        "annotations",
+        REPLACE_NOW,
+    )
+
+
+def test_no_action_leaves_a_cluster_without_etcd_or_control_plane():
+    with pytest.raises(BadRequest, match="no machine for etcd"):
+        scale(a_raw(), {"pool": "servers", "quantity": "0"})
+
+
+def test_a_command_is_quoted_for_the_shell():
+    raw = a_raw()
+    raw["metadata"]["name"] = "a;rm -rf"
+
+    assert pause(raw, {}).command == "windrow pause 'default/a;rm -rf'"
+    assert "'a;rm -rf'" in upgrade(raw, {"version": "v1.35.1+k3s1"}).command
