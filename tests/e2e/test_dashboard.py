@@ -129,7 +129,7 @@ def test_an_open_page_follows_a_cluster_from_its_making_on(tmp_path: Path, pictu
         shell.windrow("apply", "--kubeconfig", MANAGER, "-f", CREDENTIALS, "-f", "small.yaml")
         rows = lambda: driver.find_elements("css selector", "table.clusters tbody tr")  # noqa: E731
         browser.wait_for(rows, "the cluster in the list, without loading the page again")
-        browser.look("overview-birth")
+        browser.look("overview-provisioning")
         browser.wait_for(
             lambda: driver.find_elements("css selector", "table.clusters .health.good"),
             "the cluster to be ready",

@@ -153,6 +153,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/unit/csi/test_node.py",),
     ),
     "core": (("tests/unit/core",), ("tests/unit/client", "tests/unit/clusters", "tests/unit/kubernetes")),
+    "dashboard": (("tests/unit/dashboard",), ("tests/unit/app/test_dashboard.py",)),
     "harvester": (
         ("tests/unit/harvester", "tests/unit/nodedriver"),
         ("tests/unit/machines", "tests/unit/clusters", *_VM_STORIES),

@@ -26,7 +26,7 @@ from windrow.dashboard import guard
 from windrow.dashboard.assets import PREFIX, find_asset
 from windrow.dashboard.changes import Away, ChangeFeed, Scope, TooManyPages
 from windrow.dashboard.messages import TEXT, EventStream, PageRequest, PageResponse, redirect
-from windrow.dashboard.pages.actions import carry_out, preview
+from windrow.dashboard.pages.actions import execute, preview
 from windrow.dashboard.pages.cluster import cluster
 from windrow.dashboard.pages.lists import activity, credentials, node_drivers
 from windrow.dashboard.pages.machine import machine
@@ -122,7 +122,7 @@ class DashboardSite:
             return self._follow(request, session)
         try:
             if request.is_write:
-                return redirect(await self._carry_out(request, session))
+                return redirect(await self._execute(request, session))
             page = await self._read_page(request, session)
         except Unauthorized:
             # Its token has ended or was revoked.
@@ -132,11 +132,11 @@ class DashboardSite:
             page = _error_page(error)
         return self._render(request, session, page)
 
-    async def _carry_out(self, request: PageRequest, session: Session) -> str:
+    async def _execute(self, request: PageRequest, session: Session) -> str:
         names = _names(_ACTION, request.path)
         if not names:
             raise NotFound("there is no such page", status=404)
-        target = await carry_out(self._context(request, session, names), request.form)
+        target = await execute(self._context(request, session, names), request.form)
         log.info("%s: %s by the dashboard", request.path, session.user.name)
         return target
 

@@ -196,7 +196,7 @@ async def preview(context: PageContext) -> Page:
     return Page("action.html", found.change.title, values, "clusters", commands=(found.change.command,))
 
 
-async def carry_out(context: PageContext, form: Form) -> str:
+async def execute(context: PageContext, form: Form) -> str:
     """Write it, as the user. Gives the path of the page that shows it. Raises what the API says, Conflict included."""
     found = await review(context, form)
     patch = [one for step in found.change.steps for one in step.as_patch()]
