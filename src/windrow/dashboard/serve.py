@@ -40,7 +40,7 @@ async def serve_dashboard(settings: DashboardSettings) -> AsyncIterator[str]:
         listener = await _listen(site, settings, settings.port or find_last_port(file))
         try:
             address = address_of(settings.bind, listener.port, is_secure=settings.tls() is not None)
-            write_private(file, f"{address}\n")
+            _remember(file, address)
 
             def issue(user: ApiUser, namespace: str) -> Raw:
                 code = doors.codes.issue(user, namespace)
@@ -52,6 +52,14 @@ async def serve_dashboard(settings: DashboardSettings) -> AsyncIterator[str]:
         finally:
             settings.access.forget_codes()
             await listener.__aexit__()
+
+
+def _remember(file: Path, address: str) -> None:
+    """So that the next start has the same port. A full disk takes no page away."""
+    try:
+        write_private(file, f"{address}\n")
+    except OSError as error:
+        log.warning("%s cannot be written: %s; the dashboard has another port after a restart", file, error)
 
 
 async def _listen(site: DashboardSite, settings: DashboardSettings, port: int) -> DashboardListener:

@@ -12,17 +12,18 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from windrow.app.access.management import CODE_PATH, read_code_request
+from windrow.app.access.management import CODE_PATH, ask_for_link, read_code_request
 from windrow.app.access.service import DashboardOptions
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import EmbeddedManager, embedded_manager
 from windrow.app.network import HttpConnector
 from windrow.client.client import Client
+from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.dashboard.serve import address_of, find_last_port, host_names, serve_dashboard
-from windrow.kubernetes.errors import BadRequest, MethodNotAllowed, NotFound
+from windrow.kubernetes.errors import BadRequest, InvalidReply, MethodNotAllowed, NotFound
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
-from windrow.kubernetes.requests import JSON, Request
+from windrow.kubernetes.requests import JSON, Reply, Request
 
 
 @asynccontextmanager
@@ -77,7 +78,7 @@ async def test_a_manager_without_a_dashboard_answers_404(tmp_path: Path):
     async with managed_in(tmp_path, None) as (managed, api):
         assert managed.dashboard == ""
         with pytest.raises(NotFound):
-            await api.call(code_request())
+            await ask_for_link(api)
 
 
 async def test_a_bookmark_stays_valid_after_a_restart_and_a_port_that_is_taken_gives_another(tmp_path: Path):
@@ -136,3 +137,20 @@ def test_a_link_begins_with_where_a_browser_on_this_computer_finds_it(bind: str,
 def test_on_loopback_only_names_of_loopback_are_its_hosts():
     assert set(host_names("127.0.0.1")) == {"127.0.0.1", "localhost", "::1"}
     assert "192.0.2.1" in host_names("192.0.2.1")
+
+
+async def test_a_state_directory_that_cannot_be_written_takes_no_page_away(tmp_path: Path, caplog):
+    (tmp_path / "dashboard.url").mkdir()
+    async with managed_in(tmp_path, DashboardOptions(serve_dashboard)) as (managed, _):
+        assert managed.dashboard.startswith("http://127.0.0.1:")
+    assert "the dashboard has another port after a restart" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", 7, None, "http://a\n-x"])
+async def test_an_api_that_answers_with_no_link_opens_nothing(url: object):
+    class Odd:
+        async def send(self, request: Request) -> Reply:
+            return Reply(201, dumps({"kind": "X", "url": url}))
+
+    with pytest.raises(InvalidReply, match="wanted a link"):
+        await ask_for_link(Client(Odd()))  # type: ignore[arg-type]

@@ -82,9 +82,13 @@ def test_a_thousand_events_a_second_are_four_at_most():
 
 def test_nothing_is_sent_while_nothing_changes():
     async def story() -> None:
-        async with a_dashboard() as dashboard, listening(dashboard, user_of(dashboard)) as told:
-            await asyncio.sleep(3600)
-            assert told == []
+        async with a_dashboard() as dashboard:
+            await add_cluster(dashboard.api, a_cluster("prod"))
+            async with listening(dashboard, user_of(dashboard)) as told:
+                await asyncio.sleep(3600)
+                assert told == []
+            await asyncio.sleep(1)
+            assert not dashboard.feed._tasks
 
     run_driven(story())
 
@@ -226,5 +230,43 @@ def test_a_message_of_the_api_cannot_end_an_event():
 
         assert told.startswith("event: away\ndata: {")
         assert told.count("\n") == 3
+
+    run_driven(story())
+
+
+def test_a_stream_ends_after_a_while_so_that_its_session_is_asked_for_again():
+    async def story() -> None:
+        async with a_dashboard() as dashboard:
+            events = await (await dashboard.signed_in()).follow("/live/overview?namespace=")
+            await anext(events)
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(240)
+            await add_cluster(dashboard.api, a_cluster("a"))
+            assert b"changed" in await waiting
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(61)
+            await add_cluster(dashboard.api, a_cluster("b"))
+            assert b"changed" in await waiting
+            with pytest.raises(StopAsyncIteration):
+                await anext(events)
+
+    run_driven(story())
+
+
+def test_a_page_too_many_is_told_so():
+    async def story() -> None:
+        async with a_dashboard() as dashboard:
+            browser = await dashboard.signed_in()
+            streams = [
+                await browser.follow("/live/activity") for _ in range(changes.MAX_LISTENERS_PER_USER + 1)
+            ]
+            for stream in streams:
+                await anext(stream)
+            waiting = [asyncio.ensure_future(anext(stream)) for stream in streams[:-1]]
+            await asyncio.sleep(1)
+            assert b"50 pages of admin are open; close some" in await anext(streams[-1])
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
 
     run_driven(story())

@@ -74,7 +74,7 @@ async def test_a_token_of_a_service_account_signs_it_in_until_it_is_revoked(dash
     assert len(dashboard.doors.sessions) == 0
 
 
-@pytest.mark.parametrize("token", ["", "wrong", "a\r\nb", "ä", "x" * 20_000])
+@pytest.mark.parametrize("token", ["", "wrong", "a\r\nb", "a\x00b", "ä", "x" * 20_000])
 async def test_what_is_no_token_is_refused(dashboard: Dashboard, token: str):
     browser = dashboard.browser()
 
@@ -228,6 +228,7 @@ async def test_wrong_tries_of_many_addresses_take_bounded_memory():
         tries.record(f"10.0.{number // 256}.{number % 256}")
 
     assert len(tries._until) == sessions.MAX_ADDRESSES
+    assert "10.0.0.0" not in tries._until
 
 
 async def test_a_cookie_and_a_code_are_not_shown_where_values_are_printed():
@@ -245,3 +246,11 @@ async def test_a_query_with_a_namespace_is_kept_while_signing_in(dashboard: Dash
     answer = await dashboard.browser().get("/clusters?namespace=team-a")
 
     assert answer.headers["Location"] == "/sign-in?" + urlencode({"next": "/clusters?namespace=team-a"})
+
+
+def test_the_bounds_are_those_that_the_guide_names():
+    hours = (sessions.SESSION_LIFETIME, sessions.SESSION_IDLE)
+
+    assert hours == (timedelta(hours=8), timedelta(hours=1))
+    assert (sessions.MAX_SESSIONS_PER_USER, sessions.MAX_WRONG_TRIES) == (20, 10)
+    assert (timedelta(minutes=1), timedelta(seconds=6)) == (sessions.CODE_LIFETIME, sessions.WRONG_TRY_EVERY)

@@ -361,6 +361,34 @@ def test_no_script_and_no_style_may_stand_within_a_page():
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == "'self'"
     assert policy["frame-ancestors"] == "'none'"
+    others = {name: value for name, value in SECURITY_HEADERS.items() if name != "Content-Security-Policy"}
+    assert others == {
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    }
+
+
+@pytest.mark.parametrize("page", ["overview", "cluster", "activity", "drivers"])
+async def test_every_page_is_told_of_changes(dashboard: Dashboard, page: str):
+    browser = await dashboard.signed_in()
+
+    assert b"retry" in await anext(await browser.follow(f"/live/{page}?namespace="))
+
+
+@pytest.mark.parametrize(
+    "target", ["/live/none", "/live/overview?namespace=a/b", "/live/overview?namespace=" + "a" * 300]
+)
+async def test_changes_of_what_is_no_page_are_404(dashboard: Dashboard, target: str):
+    assert (await (await dashboard.signed_in()).get(target)).status == 404
+
+
+@pytest.mark.parametrize("namespace", ["a/b", "..%2f..", "a" * 300, "%00"])
+async def test_a_namespace_that_is_none_is_told_so(dashboard: Dashboard, namespace: str):
+    assert (await (await dashboard.signed_in()).get(f"/clusters?namespace={namespace}")).status == 400
 
 
 # --- what is sent again -----------------------------------------------------------------------------------------------
@@ -400,4 +428,17 @@ async def test_an_api_that_fails_is_said_with_503(dashboard: Dashboard):
     answer = await browser.get("/clusters")
 
     assert answer.status == 503
+    assert b"loaded again by itself" in answer.body
     assert b"the store cannot be read: disk full" in answer.body
+
+
+async def test_an_error_of_the_api_itself_is_503_too(dashboard: Dashboard):
+    from windrow.kubernetes.errors import ServerError
+
+    browser = await dashboard.signed_in()
+
+    async def fail(request: Any, user: Any) -> Any:
+        raise ServerError("etcd has no leader", status=500)
+
+    dashboard.api.send_as = fail  # type: ignore[method-assign]
+    assert (await browser.get("/clusters")).status == 503

@@ -101,10 +101,12 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 def _dashboard(args: argparse.Namespace) -> DashboardOptions | None:
+    if not args.dashboard:
+        return None
     from windrow.app.access.service import DashboardOptions
     from windrow.dashboard.serve import serve_dashboard
 
-    return DashboardOptions(serve_dashboard) if args.dashboard else None
+    return DashboardOptions(serve_dashboard)
 
 
 async def _find_errors(documents: list[Raw], context: CliContext) -> list[str]:

@@ -29,8 +29,8 @@ class PageContext:
     def namespace(self) -> str:
         """The namespace that is asked for; "" for all."""
         wanted = self.query.get("namespace") or self.home
-        if len(wanted) > MAX_NAME_LENGTH:
-            raise BadRequest("the name of the namespace is too long", status=400)
+        if len(wanted) > MAX_NAME_LENGTH or "/" in wanted or not wanted.isprintable():
+            raise BadRequest("that is no name of a namespace", status=400)
         return "" if wanted == ALL_NAMESPACES else wanted
 
 
