@@ -13,14 +13,20 @@ from tests.unit.clusters.builders import NOON, SERVER, a_cluster, a_pool, look, 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.storage.memory import MemoryStore
+from windrow.app.embedded import management_api
 from windrow.bootstrap.charts import HELM_CHART_CONFIG
 from windrow.bootstrap.spec import GuestCredential
 from windrow.client.client import Client
+from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.operations.recorded import read_recorded_operations
 from windrow.clusters.api.operations.snapshot import SNAPSHOT_FILE
 from windrow.clusters.api.operations.source import RecordedSource
 from windrow.clusters.bootstrap_data import find_layout
-from windrow.clusters.execute.copies.separation import _Copy, _send_all
+from windrow.clusters.context import ReconcileContext, StalePlan
+from windrow.clusters.execute.copies.separation import Separation, _Copy, _send_all
+from windrow.clusters.plan.operations import actions as do
 from windrow.clusters.state import ClusterState
+from windrow.core.clock import format_time
 from windrow.core.rng import Rng
 from windrow.core.text import encode_base64
 from windrow.emulator.definitions import definition
@@ -28,6 +34,7 @@ from windrow.emulator.guest_cluster.distribution.helm_crds import HELM_CRDS
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import (
     DEPLOYMENT,
+    NAMESPACE,
     NODE,
     PERSISTENT_VOLUME,
     POD,
@@ -301,5 +308,58 @@ def test_the_taint_alone_is_taken_off_the_node() -> None:
         await guest.copy.remove_taint("s1")
         assert (await guest.api.get(NODE.ref("s1")))["spec"]["taints"] == TAINTS[1:]
         await guest.copy.remove_taint("s1")
+
+    on_a_guest(story)
+
+
+def test_a_copy_is_looked_at_once_more_before_its_pods_run() -> None:
+    """What a controller has made again since the last look is found, and pods go on waiting."""
+
+    async def story(guest: Guest) -> None:
+        server = management_api(MemoryStore(), LoopClock(NOON), Rng(1))
+        await server.prepare()
+        api = Client(server.local())
+        await api.create(NAMESPACE, new_object(NAMESPACE, "fleet-default"))
+        raw = await api.create(CLUSTER, new_object(CLUSTER, "prod", "fleet-default", spec={}))
+        unused: Any = None
+        clusters: Any = type("Cache", (), {"mutated": lambda self, raw: None})()
+        context = ReconcileContext(api, clusters, unused, unused, LoopClock(NOON), Rng(2), unused)
+        guests: Any = type("Guests", (), {"find": lambda self, uid: guest.copy.connection})()
+        separation = Separation(context, guests)
+
+        async def act(action: Any) -> Raw:
+            raw = await api.get(CLUSTER.ref("prod", "fleet-default"))
+            recorded = read_recorded_operations(raw.get("status") or {})
+            assert recorded.source is not None
+            status = replace(guest.copy.state.cluster.recorded, operations=recorded)
+            cluster = replace(guest.copy.state.cluster, raw=raw, recorded=status)
+            await action(do.SeparateCopy("", "s1"), replace(guest.copy.state, cluster=cluster))
+            return dict((await api.get(CLUSTER.ref("prod", "fleet-default")))["status"])
+
+        begun = {"restoredFrom": {"clusterName": "orchard"}}
+        await api.patch(CLUSTER.ref(name_of(raw), "fleet-default"), {"status": begun}, "status")
+        assert (await act(separation.separate))["restoredFrom"]["guestUID"] == uid_of(guest.service)
+        assert "uid of the original" in (await act(separation.separate))["etcdSnapshotRestoreRun"]["message"]
+        assert "default/kubernetes" in (await act(separation.separate))["etcdSnapshotRestoreRun"]["message"]
+        spec = {"clusterIP": "10.43.0.9", "ports": [{"port": 443}]}
+        own = await guest.api.create(SERVICE, new_object(SERVICE, "kubernetes", "default", spec=spec))
+        assert (await act(separation.separate))["restoredFrom"]["clean"] is True
+
+        await guest.api.create(NODE, new_object(NODE, "o1"))
+        with pytest.raises(StalePlan):
+            await act(separation.release)
+        status = (await api.get(CLUSTER.ref("prod", "fleet-default")))["status"]
+        assert "clean" not in status["restoredFrom"]
+        assert (await guest.api.get(NODE.ref("s1")))["spec"]["taints"] == TAINTS
+
+        await act(separation.separate)
+        await act(separation.separate)
+        status = await act(separation.release)
+        assert (status["guestUID"], status["etcdSnapshotRestorePhase"]) == (
+            uid_of(own),
+            "InitialRestartCluster",
+        )
+        assert status["restoredFrom"]["separated"] == format_time(NOON)
+        assert (await guest.api.get(NODE.ref("s1")))["spec"]["taints"] == TAINTS[1:]
 
     on_a_guest(story)

@@ -45,7 +45,7 @@ class Held(dict[Any, Any]):
         self[raw["metadata"]["name"]] = raw
 
 
-class World:
+class Rig:
     """A management API with the original's Secret, the credential, and an ETCDSnapshot of the file."""
 
     def __init__(self) -> None:
@@ -111,11 +111,11 @@ class World:
 
 def described(**changed: Any) -> Any:
     async def run() -> Any:
-        world = World()
+        rig = Rig()
         for key, value in changed.items():
-            setattr(world, key, value)
-        source, _ = await world.source()
-        return await source.describe(world.request, world.state())
+            setattr(rig, key, value)
+        source, _ = await rig.source()
+        return await source.describe(rig.request, rig.state())
 
     return run_driven(run())
 
@@ -215,14 +215,12 @@ def test_only_what_tolerates_the_taint_is_refused(toleration: Any, is_refused: b
 
 def test_the_cluster_gets_the_authorities_of_the_original_and_the_token_of_the_snapshot() -> None:
     async def run() -> None:
-        world = World()
+        rig = Rig()
         recorded = RecordedSource("orchard", "orchard-windrow-secrets", PLACE)
-        world.recorded = RecordedOperations(
-            restore=RecordedRestore(1, "Started", file="one"), source=recorded
-        )
-        source, api = await world.source()
+        rig.recorded = RecordedOperations(restore=RecordedRestore(1, "Started", file="one"), source=recorded)
+        source, api = await rig.source()
         for _ in range(2):
-            await source.adopt_secrets(world.state())
+            await source.adopt_secrets(rig.state())
             held = secret_texts(await api.get(SECRET.ref("prod-windrow-secrets", SPACE)))
             assert held["server-ca.crt"] == PASSWORDS.server_ca.certificate
             assert held["etcd-peer-ca.key"] == PASSWORDS.etcd_peer_ca.key
