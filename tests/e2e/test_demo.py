@@ -146,7 +146,10 @@ def test_a_kept_demo_can_be_used_with_kubectl_and_curl(tmp_path: Path) -> None:
     kept = ("demo", "-f", "small.yaml", "--plain", "--keep", "--time-scale", "60", "--state-dir", ".")
     with shell.process(*kept, until=["orchard.yaml"]) as demo:
         command = last_curl(tmp_path / "demo.log")
-        assert re.search(r"^  \S.* status -A --kubeconfig \S+$", (tmp_path / "demo.log").read_text(), re.M)
+        told = (tmp_path / "demo.log").read_text()
+        assert re.search(r"^  \S.* status -A$", told, re.M)
+        assert re.search(r"^  export WINDROW_KUBECONFIG=(\S+) KUBECONFIG=\1$", told, re.M)
+        assert re.search(r"annotate node host-2 harvesterhci.io/drain-requested=true$", told, re.M)
         first = json.loads(shell.run(*command))
         shell.kubectl("orchard.yaml", "rollout", "restart", "deployment", "web")
         shell.kubectl("orchard.yaml", "rollout", "status", "deployment", "web", "--timeout=90s")

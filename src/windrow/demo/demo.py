@@ -351,13 +351,18 @@ def print_summary(options: DemoOptions, report: Report, output: DemoOutput) -> N
 async def _keep_running(demo: Demo, documents: list[Raw]) -> None:
     """Print how to reach everything, and keep it running until Ctrl-C."""
     output, manager = demo.output, demo.manager_process.kubeconfig_path
+    harvester = f"kubectl --kubeconfig {demo.embedded.kubeconfig_path}"
     output.print_line()
     output.print_line("Everything keeps running until you press Ctrl-C. In another terminal:")
-    output.print_line(f"  kubectl --kubeconfig {demo.embedded.kubeconfig_path} get vms,vmis -A")
-    output.print_line(f"  kubectl --kubeconfig {manager} get clusters,machines -A")
-    output.print_line(f"  windrow status -A --kubeconfig {manager}")
+    output.print_line(f"  export WINDROW_KUBECONFIG={manager} KUBECONFIG={manager}")
+    output.print_line("  windrow status -A")
+    output.print_line("  kubectl get clusters,machines -A")
     if demo.manager_process.dashboard:
-        output.print_line(f"  windrow dashboard --kubeconfig {manager}")
+        output.print_line("  windrow dashboard")
+    output.print_line("The emulated Harvester, and a host of it that goes into maintenance mode:")
+    output.print_line(f"  {harvester} get vms,vmis,nodes -A")
+    output.print_line(f"  {harvester} annotate node host-2 harvesterhci.io/drain-requested=true")
+    output.print_line("The clusters:")
     for raw in _clusters(documents):
         path, cluster = manager.parent / f"{name_of(raw)}.yaml", demo.cluster(raw)
         try:

@@ -61,7 +61,7 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
 
 
 # A command at the start of a line, or after `Try: ` and its like, up to the end of its clause.
-_COMMAND = re.compile(r"(?:^|(?<=: )|(?<=→ ))(?:kubectl|windrow|curl|chmod) [^;]*;?")
+_COMMAND = re.compile(r"(?:^|(?<=: )|(?<=→ ))(?:kubectl|windrow|curl|chmod|export) [^;]*;?")
 
 
 def wrap_line(text: str, width: int) -> list[str]:
