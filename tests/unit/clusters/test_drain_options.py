@@ -82,6 +82,13 @@ def test_a_grace_period_that_is_none_is_a_fault(value: Any) -> None:
     assert any("gracePeriod" in one for one in problems)
 
 
+def test_a_grace_period_and_a_timeout_may_be_a_week() -> None:
+    week = 7 * 24 * 3600
+    found, problems = read(gracePeriod=week, timeout=week)
+    assert (found.grace_period, found.timeout, problems) == (week, timedelta(seconds=week), [])
+    assert len(read(gracePeriod=week + 1, timeout=week + 1)[1]) == 2
+
+
 def test_a_pod_with_an_empty_dir_holds_the_turn_and_is_named_until_a_person_consents() -> None:
     plan = drained(*ALL_PODS, enabled=True)
     (wait,) = [one for one in plan.waits if one.machine == "w1"]

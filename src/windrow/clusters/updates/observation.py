@@ -54,6 +54,9 @@ async def _with_update(
     present = "" if update.step == "Withdraw" else update.job
     present = update.preflight_job if update.step == "Preflight" else present
     machine = replace(machine, former_jobs=connection.updates.find_former(machine.record.uid, present))
+    if update.step != "Withdraw" and machine.former_jobs:  # the Job that asked in this turn restarts nothing
+        left = tuple(one for one in machine.former_jobs if one.name != update.preflight_job)
+        machine = replace(machine, former_jobs=left)
     if update.step == "Start":
         return await _with_api_server(machine, update, connection, state)
     if update.step not in ("Preflight", "Apply"):
