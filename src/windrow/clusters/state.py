@@ -60,6 +60,7 @@ class Node:
     uninitialized: bool = False
     etcd_voter: bool | None = None  # None: not said (not an etcd node, or too early)
     unschedulable: bool = False
+    is_cordoned_by_manager: bool = False
     labels: frozenset[str] = frozenset()  # their keys
     label_items: frozenset[tuple[str, str]] = frozenset()
     macvlan: MacvlanState = ""  # whether its kernel has the module
@@ -101,6 +102,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         uninitialized=any(taint.get("key") == UNINITIALIZED for taint in taints),
         etcd_voter=None if voter is None else voter.status == "True",
         unschedulable=nested(raw, "spec", "unschedulable", default=False) is True,
+        is_cordoned_by_manager=names.CORDONED in annotations,
         labels=frozenset(labels),
         label_items=frozenset(labels.items()),
         macvlan=read_macvlan(labels),

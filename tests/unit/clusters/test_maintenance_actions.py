@@ -10,6 +10,7 @@ import pytest
 from tests.unit.clusters.builders import NOON
 from tests.unit.clusters.test_machine_execution import REF, Site, on_a_site
 
+from windrow.clusters.api.names import CORDONED
 from windrow.clusters.api.updates.maintenance import RecordedMaintenance, read_maintenance
 from windrow.clusters.context import StalePlan
 from windrow.clusters.execute.maintenance_actions import MaintenanceActions
@@ -107,5 +108,32 @@ def test_a_node_that_was_changed_meanwhile_is_uncordoned_by_the_next_attempt() -
         await actions_of(site).execute(END, await with_node(site))
         assert not await is_cordoned(site)
         assert nested(await site.management.get(REF), "status", "hostMaintenance") is None
+
+    on_a_site(story)
+
+
+def test_a_node_that_a_person_has_cordoned_meanwhile_is_not_uncordoned() -> None:
+    """Red before: the record says that the Node was schedulable, and a person has cordoned it before the manager did."""
+
+    async def story(site: Site) -> None:
+        await site.guest_api.create(NODE, new_object(NODE, "s1", ""))
+        await actions_of(site).execute(BEGIN, await with_node(site))
+        await site.guest_api.patch(NODE.ref("s1"), {"spec": {"unschedulable": True}})
+        await site.actions.cordon_node(CORDON, await with_node(site))
+        await actions_of(site).execute(END, await with_node(site))
+        assert await is_cordoned(site)
+        assert "hostMaintenance" not in await site.status()
+
+    on_a_site(story)
+
+
+def test_a_node_whose_mark_a_person_has_removed_stays_cordoned() -> None:
+    async def story(site: Site) -> None:
+        await site.guest_api.create(NODE, new_object(NODE, "s1", ""))
+        await actions_of(site).execute(BEGIN, await with_node(site))
+        await site.actions.cordon_node(CORDON, await with_node(site))
+        await site.guest_api.patch(NODE.ref("s1"), {"metadata": {"annotations": {CORDONED: None}}})
+        await actions_of(site).execute(END, await with_node(site))
+        assert await is_cordoned(site)
 
     on_a_site(story)

@@ -41,6 +41,8 @@ APPLIED_REVISION = "windrow.io/applied-revision"
 RESTORED_GENERATION = (
     "windrow.io/restored-generation"  # of Namespace kube-system of a guest: CLUSTER-UID/GENERATION
 )
+# It was cordoned for a turn or a host in maintenance, and is uncordoned afterwards as long as it has this.
+CORDONED = "windrow.io/cordoned"
 
 # Ours, on a Cluster: the image of the Job that changes a machine in place, where the sandbox image is not to be used.
 UPDATE_IMAGE = "windrow.io/update-image"

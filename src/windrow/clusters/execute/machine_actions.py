@@ -37,6 +37,7 @@ from windrow.clusters.context import (
     get_machine,
     patch_observed_node,
 )
+from windrow.clusters.execute.cordons import render_cordon
 from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
@@ -222,9 +223,7 @@ class MachineActions:
 
     async def cordon_node(self, action: do.CordonNode, state: ClusterState) -> None:
         found = get_machine(action.machine, state)
-        await patch_observed_node(
-            self._guests, state, found.node, action.node, {"spec": {"unschedulable": True}}
-        )
+        await patch_observed_node(self._guests, state, found.node, action.node, render_cordon(found.node))
 
     async def evict_pods(self, action: do.EvictPods, state: ClusterState) -> None:
         client, seconds = get_connection(self._guests, state).client, action.grace_period

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from windrow.clusters.api.updates.maintenance import HOST_MAINTENANCE, render_maintenance
 from windrow.clusters.context import ReconcileContext, get_machine, patch_observed_node
+from windrow.clusters.execute.cordons import render_uncordon
 from windrow.clusters.plan.actions import (
     EndMaintenance,
     MaintenanceAction,
@@ -31,8 +32,8 @@ class MaintenanceActions:
                 change = {HOST_MAINTENANCE: render_maintenance(maintenance)}
                 await self._context.patch_observed_machine(record, change)
             case EndMaintenance():
-                if action.uncordons:  # first: a restart in between repeats it
-                    change = {"spec": {"unschedulable": None}}
+                if action.uncordons and (change := render_uncordon(found.node)):
+                    # First: a restart in between repeats it.
                     await patch_observed_node(self._guests, state, found.node, action.node, change)
                 await self._context.patch_observed_machine(record, {HOST_MAINTENANCE: None})
             case _:

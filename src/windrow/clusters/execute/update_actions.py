@@ -31,6 +31,7 @@ from windrow.clusters.context import (
     patch_observed_node,
 )
 from windrow.clusters.execute.chart_actions import delete_stalled_pod, relax_rollout
+from windrow.clusters.execute.cordons import render_cordon, render_uncordon
 from windrow.clusters.execute.servers.supervisors import Supervisors
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
@@ -42,7 +43,15 @@ from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnectio
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
 from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
-from windrow.kubernetes.objects import Raw, name_of, objects_at, owner_reference, resource_version_of, uid_of
+from windrow.kubernetes.objects import (
+    Raw,
+    name_of,
+    nested,
+    objects_at,
+    owner_reference,
+    resource_version_of,
+    uid_of,
+)
 from windrow.kubernetes.resources import JOB, NODE, SECRET
 from windrow.machines.port import EditUnsupported, MachineRefused, Machines, Power
 
@@ -92,9 +101,8 @@ class UpdateActions:
 
     async def mark_node(self, action: do.MarkNode, state: ClusterState) -> None:
         update = self._update_of(action.machine, state)
-        change: dict[str, Any] = {"metadata": {"annotations": {names.APPLIED_REVISION: mark_of(update)}}}
-        if action.cordons:
-            change["spec"] = {"unschedulable": True}
+        node = get_machine(action.machine, state).node
+        change = _with_revision(mark_of(update), render_cordon(node) if action.cordons else {})
         await self._patch_node(action.machine, action.node, change, state)
 
     async def _patch_node(self, machine: str, node: str, change: dict[str, Any], state: ClusterState) -> None:
@@ -255,9 +263,8 @@ class UpdateActions:
     async def _release_node(
         self, action: do.FinishUpdate | do.DropUpdate, revision: str, state: ClusterState
     ) -> None:
-        change: dict[str, Any] = {"metadata": {"annotations": {names.APPLIED_REVISION: revision}}}
-        if action.uncordons:
-            change["spec"] = {"unschedulable": None}
+        node = get_machine(action.machine, state).node
+        change = _with_revision(revision, render_uncordon(node) if action.uncordons else {})
         await self._patch_node(action.machine, action.node, change, state)
 
     async def _record_present(self, machine: Machine, update: MachineUpdate) -> None:
@@ -324,8 +331,9 @@ class UpdateActions:
         """The Node takes workloads again where it is Ready, since it runs what it ran or what was asked for."""
         found = get_machine(action.machine, state)
         update, node = action.update, found.node
-        if update.cordoned and node is not None and node.ready and state.guest.is_reachable:
-            await self._patch_node(action.machine, node.name, {"spec": {"unschedulable": None}}, state)
+        is_well = node is not None and node.ready and state.guest.is_reachable
+        if update.cordoned and node is not None and is_well and (change := render_uncordon(node)):
+            await self._patch_node(action.machine, node.name, change, state)
         job = found.update_job
         if state.guest.is_reachable and job is not None and job.state == "failed":
             # The Job stays for a while, with its log; what is secret does not.
@@ -371,6 +379,12 @@ class UpdateActions:
         await self._release_node(action, machine.config_hash or "unknown", state)
         await self._delete_jobs(get_machine(action.machine, state), state)
         await self._end(machine)
+
+
+def _with_revision(revision: str, change: dict[str, Any]) -> dict[str, Any]:
+    """The patch of a Node with the revision whose files it has."""
+    annotations = {**nested(change, "metadata", "annotations", default={}), names.APPLIED_REVISION: revision}
+    return {**change, "metadata": {"annotations": annotations}}
 
 
 def _read_taint(text: str) -> Raw:
