@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from windrow.cli import exit_codes, options
@@ -244,10 +245,15 @@ def run(argv: Sequence[str], context: CliContext) -> int:
         return int(end.code or 0)
     except KeyboardInterrupt:
         if command.long_running:  # Ctrl-C is the way to end it
-            context.print_note("Stopped.")
+            if not _logs_as_json(words):  # standard error is the log, which a program reads
+                context.print_note("Stopped.")
             return exit_codes.OK
         context.print_note("Interrupted.")
         return exit_codes.INTERRUPTED
+
+
+def _logs_as_json(words: Sequence[str]) -> bool:
+    return "--log-format=json" in words or ("--log-format", "json") in pairwise(words)
 
 
 def main() -> int:

@@ -21,9 +21,11 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
 _STATUSES = frozenset({"True", "False", "Unknown"})
 MAX_CONDITIONS = 40  # of one object
 MAX_POOLS = 100  # of one Cluster
+MAX_SHARED = 1000
 
 T = TypeVar("T")
 Labels = tuple[str, ...]
+Conditions = tuple[tuple[str, str, str], ...]  # condition, status, reason of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class StatusReading:
     """What of the status of one object is counted. `waits` is the reason for which it waits, "" where it does not."""
 
     phase: str
-    conditions: tuple[tuple[str, str, str], ...]
+    conditions: Conditions
     not_true: tuple[NotTrue, ...]
     waits: str = ""
     waits_since: float = 0
@@ -56,8 +58,8 @@ class ClusterReading:
     expiration: float = 0
 
 
-def read_status(status: object) -> StatusReading:
-    """The reading of a status, whatever is in it."""
+def read_status(status: object, known: dict[Conditions, Conditions] | None = None) -> StatusReading:
+    """The reading of a status, whatever is in it. Equal conditions are those in `known`."""
     conditions: list[tuple[str, str, str]] = []
     not_true: list[NotTrue] = []
     ready = ""
@@ -76,10 +78,16 @@ def read_status(status: object) -> StatusReading:
     waits = bool(nested(status, "waiting", "for", default=""))
     return StatusReading(
         _word(nested(status, "phase", default="")),
-        tuple(conditions),
+        _share(tuple(conditions), known),
         tuple(not_true),
         (ready or OTHER) if waits else "",
         _seconds(status, "waiting", "since") if waits else 0,
+    )
+
+
+def _share(conditions: Conditions, known: dict[Conditions, Conditions] | None) -> Conditions:
+    return (
+        conditions if known is None or len(known) >= MAX_SHARED else known.setdefault(conditions, conditions)
     )
 
 
@@ -142,17 +150,20 @@ class _Status:
 
 def _count(readings: Iterable[StatusReading], kind: str) -> _Status:
     counted = _Status()
-    alike: Counter[tuple[tuple[str, str, str], ...]] = Counter()  # most objects have the same conditions
+    # Most objects share theirs; to tell them apart by identity is faster than to hash them.
+    shared: dict[int, Conditions] = {}
+    alike: Counter[int] = Counter()
     for one in readings:
         counted.phases[(one.phase,)] += 1
-        alike[one.conditions] += 1
+        shared[id(one.conditions)] = one.conditions
+        alike[id(one.conditions)] += 1
         for condition in one.not_true:
             _keep_oldest(counted.oldest, condition.labels, condition.since)
         if one.waits:
             counted.waits[kind, one.waits] += 1
             _keep_oldest(counted.oldest_waits, (kind, one.waits), one.waits_since)
-    for conditions, count in alike.items():
-        for labels in conditions:
+    for key, count in alike.items():
+        for labels in shared[key]:
             counted.conditions[labels] += count
     return counted
 
@@ -187,6 +198,7 @@ class Fleet:
     def __init__(self) -> None:
         self._clusters: _Readings[ClusterReading] = _Readings()
         self._machines: _Readings[StatusReading] = _Readings()
+        self._shared: dict[Conditions, Conditions] = {}
 
     def count(self, clusters: Iterable[Raw], machines: Iterable[Machine]) -> FleetSamples:
         """The samples of now. An object is read again only where it is another one than the last time."""
@@ -195,7 +207,8 @@ class Fleet:
             (((namespace_of(raw), name_of(raw)), raw) for raw in clusters), read_cluster
         )
         read_machines = self._machines.update(
-            (((one.namespace, one.name), one.status) for one in machines), read_status
+            (((one.namespace, one.name), one.status) for one in machines),
+            lambda status: read_status(status, self._shared),
         )
         of_clusters = _count((one.status for one in read_clusters), "Cluster")
         of_machines = _count(read_machines, "Machine")
