@@ -79,10 +79,11 @@ def test_waits_have_the_reason_of_ready_and_the_date_of_the_oldest():
         [
             a_machine("a", conditions=not_ready, waiting=later),
             a_machine("b", conditions=not_ready, waiting=waiting),
+            a_machine("c", conditions=not_ready, waiting=later),
         ],
     )
 
-    assert 'windrow_waits{kind="Machine",reason="Joining"} 2\n' in text
+    assert 'windrow_waits{kind="Machine",reason="Joining"} 3\n' in text
     oldest = 'windrow_waits_oldest_timestamp_seconds{kind="Machine",reason="Joining"}'
     assert f"{oldest} {NOON.timestamp()}\n" in text
 
@@ -100,6 +101,29 @@ def test_a_tripped_breaker_and_the_end_of_certificates_name_their_cluster():
     )
     name = 'windrow_cluster_certificate_expiration_timestamp_seconds{namespace="fleet-default",cluster="orchard"}'
     assert f"{name} {NOON.timestamp()}\n" in text
+
+
+def test_conditions_that_are_true_are_counted_and_have_no_date():
+    text = scrape([], [a_machine("a"), a_machine("b")])
+
+    assert 'windrow_machine_conditions{condition="Joined",status="True",reason="Joined"} 2\n' in text
+    assert "windrow_machine_conditions_oldest_timestamp_seconds{" not in text
+
+
+def test_a_cluster_that_has_no_status_yet_is_counted():
+    raw = a_cluster("orchard")
+    del raw["status"]
+
+    assert 'windrow_clusters{phase="Other"} 1\n' in scrape([raw], [])
+    assert read_status({}).waits_since == 0
+
+
+def test_what_has_not_changed_is_not_read_again():
+    fleet, cluster = Fleet(), a_cluster("orchard")
+    fleet.count([cluster], [])
+    cluster["status"]["phase"] = "Degraded"  # no cache changes an object that it has given out
+
+    assert fleet.count([cluster], []).clusters == {("Ready",): 1}
 
 
 def test_what_has_gone_has_no_series_any_more():
