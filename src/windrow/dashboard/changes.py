@@ -27,7 +27,11 @@ from windrow.kubernetes.resources import ApiResource
 log = logging.getLogger(__name__)
 
 # A page is told of changes so often, and not oftener.
-LEAST_INTERVAL = timedelta(milliseconds=250)
+LEAST_INTERVAL, LONGEST_INTERVAL = timedelta(milliseconds=250), timedelta(seconds=30)
+# What all open pages may take of a processor while everything changes: of many, or of large ones, each is told more seldom.
+SHARE = 0.2
+# Of this many pages the cost is averaged.
+AVERAGED = 8
 FIRST_RETRY, LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
 MAX_LISTENERS, MAX_LISTENERS_PER_USER = 500, 50
 
@@ -89,6 +93,7 @@ class ChangeFeed:
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches: dict[tuple[object, ...], _Watch] = {}
         self._listening: dict[str, int] = {}
+        self._cost = timedelta()
 
     @property
     def watches(self) -> int:
@@ -104,6 +109,16 @@ class ChangeFeed:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    def record_cost(self, took: timedelta) -> None:
+        """What making the content of an open page anew has taken."""
+        self._cost += (took - self._cost) / AVERAGED
+
+    @property
+    def interval(self) -> timedelta:
+        """How long a page that was told of a change is told of no other."""
+        wanted = self._cost * sum(self._listening.values()) / SHARE
+        return min(max(wanted, LEAST_INTERVAL), LONGEST_INTERVAL)
+
     async def listen(self, user: ApiUser, scopes: Sequence[Scope]) -> AsyncIterator[Changed | Away]:
         """What happens to the objects in `scopes`, as the user may watch them. Raises TooManyPages."""
         with self._counted(user), ExitStack() as stack:
@@ -114,7 +129,7 @@ class ChangeFeed:
                 await listener.has_news.wait()
                 listener.has_news.clear()
                 yield Away(next(iter(listener.away.values()))) if listener.away else Changed()
-                await sleep(self._clock, LEAST_INTERVAL)
+                await sleep(self._clock, self.interval)
 
     @contextmanager
     def _counted(self, user: ApiUser) -> Iterator[None]:

@@ -120,6 +120,7 @@ class DashboardSite:
             return redirect("/clusters")
         if request.path.startswith("/live/"):
             return self._follow(request, session)
+        began = self._clock.monotonic()
         try:
             if request.is_write:
                 return redirect(await self._execute(request, session))
@@ -130,7 +131,10 @@ class DashboardSite:
             return _ask_to_sign_in(request)
         except KubeError as error:
             page = _error_page(error)
-        return self._render(request, session, page)
+        response = self._render(request, session, page)
+        if request.is_fragment:
+            self._feed.record_cost(self._clock.monotonic() - began)
+        return response
 
     async def _execute(self, request: PageRequest, session: Session) -> str:
         names = _names(_ACTION, request.path)

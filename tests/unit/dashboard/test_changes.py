@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -270,3 +271,36 @@ def test_a_page_too_many_is_told_so():
             await asyncio.wait(waiting)
 
     run_driven(story())
+
+
+async def test_the_more_pages_and_the_dearer_each_is_the_more_seldom_they_are_told(dashboard: Dashboard):
+    """50 pages of a tenth of a second each would take five processors, four times a second."""
+    feed = dashboard.feed
+    for _ in range(100):
+        feed.record_cost(timedelta(seconds=0.1))
+    feed._listening = {"admin": 1}
+    assert timedelta(seconds=0.49) < feed.interval < timedelta(seconds=0.51)
+    feed._listening = {"admin": 20, "bob": 10}
+    assert timedelta(seconds=14.9) < feed.interval < timedelta(seconds=15.1)
+    feed._listening = {"admin": 400}
+    assert feed.interval == changes.LONGEST_INTERVAL
+    for _ in range(100):
+        feed.record_cost(timedelta(milliseconds=1))
+    feed._listening = {"admin": 10}
+    assert feed.interval == changes.LEAST_INTERVAL
+
+
+async def test_what_an_open_page_costs_is_measured(dashboard: Dashboard):
+    browser, send = await dashboard.signed_in(), dashboard.api.send_as
+
+    async def slowly(request: Any, user: Any) -> Any:
+        dashboard.clock.advance(timedelta(seconds=8))
+        return await send(request, user)
+
+    dashboard.api.send_as = slowly  # type: ignore[method-assign]
+    await browser.get("/clusters")
+    dashboard.feed._listening = {"admin": 1}
+    assert dashboard.feed.interval == changes.LEAST_INTERVAL  # the page itself is made once
+
+    await browser.get("/clusters", hx_request="true")
+    assert timedelta(seconds=5) <= dashboard.feed.interval < timedelta(seconds=6)
