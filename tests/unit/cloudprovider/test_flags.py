@@ -37,6 +37,14 @@ def test_what_charts_pass_is_understood():
     assert options.disable_vmi_controller
 
 
+def test_the_log_is_text_or_json():
+    needed = ["--cloud-config=/c"]
+
+    assert parse_flags(needed).log_format == "text"
+    assert parse_flags([*needed, "--logging-format=json"]).log_format == "json"
+    assert "--logging-format" not in parse_flags([*needed, "--logging-format=json"]).ignored
+
+
 def test_without_flags_the_go_programs_defaults_hold():
     options = parse_flags([])
 
@@ -82,6 +90,7 @@ def test_without_flags_the_go_programs_defaults_hold():
         (["--secure-port=65536"], "must be between 0 and 65535, inclusive"),
         (["--bind-address=here"], 'for "--bind-address" flag: failed to parse IP: "here"'),
         (["--orphan-sweep=all"], "write one of off, report, delete"),
+        (["--logging-format=xml"], "write one of text, json"),
         (["--tls-cert-file=/a"], "--tls-cert-file and --tls-private-key-file belong together"),
         (["--tls-min-version=12"], "unknown tls version '12'"),
         (

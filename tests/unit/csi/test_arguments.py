@@ -37,6 +37,15 @@ def test_without_flags_the_environment_counts():
     )
 
 
+def test_the_log_is_text_or_json():
+    assert parse("--logging-format=json")[0] == Options(log_format="json")
+
+    found, errors, _ = parse("--logging-format=xml")
+
+    assert found == 1
+    assert "--logging-format" in errors[0]
+
+
 def test_nodes_are_fenced_where_that_is_asked_for():
     assert parse("--fence-nodes")[0] == Options(fence_nodes=True)
 
