@@ -2,6 +2,8 @@
 
     build.py              write dist/images/NAME-ARCH.tar, its list of contents NAME-ARCH.spdx.json, and images.json with all digests
     build.py --tag TAG    name them so, and not by their version
+    build.py --architecture arm64
+                          of another kind of computer, which this one emulates (binfmt_misc); the digests go to images-arm64.json
     build.py --refresh    the same, on Debian's packages of today; else those of the last build on this computer are used again
 
 An image is Debian's essential packages with its Python, then Windrow's wheel with the locked dependencies, then the list of
@@ -47,6 +49,8 @@ from scripts.image.sbom import Package, parse_dpkg_status, parse_metadata, rende
 
 LOCK = ROOT / "requirements" / "run.txt"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# What wheels may expect of an image's C library, as uv names it. Debian's is younger.
+PLATFORMS = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 # Debian's release by the Python of this build, which compiles the modules: another one would refuse what it has written.
 SUITES = {(3, 11): "bookworm", (3, 13): "trixie"}
 # Files of the base are dated so; those of a package that is younger, too.
@@ -114,12 +118,16 @@ def run(*command: str | Path, env: Mapping[str, str] | None = None) -> None:
         raise Failed(f"{Path(command[0]).name} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
 
 
-def require_tools() -> tuple[str, str]:
-    """Architecture and suite of the images. Raises CannotBuild."""
-    architecture = ARCHITECTURES.get(platform.machine())
+def own_architecture() -> str:
+    return ARCHITECTURES.get(platform.machine(), "")
+
+
+def require_tools(wanted: str) -> tuple[str, str]:
+    """Architecture and suite of the images, `wanted` or else of this computer's. Raises CannotBuild."""
+    architecture = wanted or own_architecture()
     suite = SUITES.get(sys.version_info[:2])
-    if architecture is None or platform.system() != "Linux":
-        raise CannotBuild("images are built on Linux, for amd64 or arm64, each on a computer of its own kind")
+    if not architecture or platform.system() != "Linux":
+        raise CannotBuild("images are built on Linux, for amd64 or arm64")
     if suite is None:
         wanted = " or ".join(f"{major}.{minor}" for major, minor in SUITES)
         raise CannotBuild(
@@ -213,9 +221,11 @@ def _beside(program: str) -> Path:
     return Path(sys.executable).with_name(program)
 
 
-def install(wheel: Path, library: Path) -> None:
+def install(wheel: Path, library: Path, architecture: str) -> None:
     """The wheel and its locked dependencies as files below `library`, byte-compiled as if they lay in the image."""
     uv = (_beside("uv"), "pip", "install", "--quiet", "--python", sys.executable, "--target", library)
+    version = ".".join(map(str, sys.version_info[:2]))
+    uv = (*uv, "--python-version", version, "--python-platform", PLATFORMS[architecture])
     locked_packages = ("--require-hashes", "--only-binary", ":all:", "-r", LOCK)
     run(*uv, *locked_packages)
     run(*uv, "--no-deps", wheel)
@@ -290,6 +300,11 @@ def tag_of(version: str) -> str:
     return version.replace("+", "-")
 
 
+def list_name(architecture: str) -> str:
+    """The file that names the images: one for this kind of computer, which the tests run, and one for each other."""
+    return "images.json" if architecture == own_architecture() else f"images-{architecture}.json"
+
+
 def settings_of(image: Image, stamp: Stamp, tag: str, architecture: str) -> Settings:
     env = {"PATH": f"{PLACE}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": STATE, "LANG": "C.UTF-8"}
     labels = {
@@ -313,8 +328,8 @@ def settings_of(image: Image, stamp: Stamp, tag: str, architecture: str) -> Sett
     )
 
 
-def build_all(out: Path, tag: str, refresh: bool) -> None:
-    architecture, suite = require_tools()
+def build_all(out: Path, tag: str, refresh: bool, wanted: str = "") -> None:
+    architecture, suite = require_tools(wanted)
     cache = cache_folder(os.environ)
     out.mkdir(parents=True, exist_ok=True)
     # By which the tests of the images know them as those of the present lock file.
@@ -326,7 +341,7 @@ def build_all(out: Path, tag: str, refresh: bool) -> None:
         [wheel] = scratch.glob("*.whl")
         stamp = read_stamp(wheel)
         library = scratch / "library"
-        install(wheel, library)
+        install(wheel, library, architecture)
         program = application(wheel, library, stamp.epoch, scratch)
         modules = [parse_metadata(path.read_text()) for path in library.glob("*.dist-info/METADATA")]
         bases = {
@@ -348,7 +363,7 @@ def build_all(out: Path, tag: str, refresh: bool) -> None:
             digests[image.name] = {"image": reference, "digest": digest, "file": archive.name}
             megabytes = sum(layer.size for layer in layers) / 1e6
             print(f"{archive}  {megabytes:.0f} MB\n  {reference}@{digest}")
-    (out / "images.json").write_text(json.dumps(digests, indent=1) + "\n")
+    (out / list_name(architecture)).write_text(json.dumps(digests, indent=1) + "\n")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -357,10 +372,11 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--refresh", action="store_true")
     parser.add_argument("--tag", default="")
+    parser.add_argument("--architecture", default="", choices=("", *PLATFORMS))
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "images")
     given = parser.parse_args(argv)
     try:
-        build_all(given.out, given.tag, given.refresh)
+        build_all(given.out, given.tag, given.refresh, given.architecture)
     except CannotBuild as error:
         print(f"cannot build images here: {error}", file=sys.stderr)
         return 3

@@ -187,6 +187,17 @@ def test_a_development_release_has_a_tag_that_registries_take():
     assert build.tag_of("1.2.4.dev17+g0123.dirty") == "1.2.4.dev17-g0123.dirty"
 
 
+@pytest.mark.parametrize("architecture", build.PLATFORMS)
+def test_the_images_of_another_kind_of_computer_are_listed_apart(
+    monkeypatch: pytest.MonkeyPatch, architecture: str
+):
+    monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
+
+    wanted = {"amd64": "images.json", "arm64": "images-arm64.json"}
+    assert build.list_name(architecture) == wanted[architecture]
+    assert f"--architectures={architecture}" in build.base_command(build.RUNTIME, architecture, "bookworm")
+
+
 @pytest.mark.parametrize(
     ("system", "machine", "python", "path", "said"),
     [
