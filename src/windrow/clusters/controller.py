@@ -450,8 +450,10 @@ class ClusterController:
         self._credentials[machine.uid] = machine.credential
         # Here, because no status arrives before a machine is tracked or requested, and both come after the record.
         self._cluster_of[machine.uid] = CLUSTER.ref(machine.cluster, machine.namespace)
-        if machine.driver_config is None or not machine.was_created or machine.uid in self._tracked:
+        if machine.driver_config is None or machine.uid in self._tracked:
             return
+        if not machine.was_created and machine.deletion_timestamp is None:
+            return  # it is tracked once its VM is created
         try:
             self._context.require_machine_consent(machine)
         except CredentialError:

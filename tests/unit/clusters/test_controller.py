@@ -151,6 +151,37 @@ def test_a_cluster_is_reconciled_when_it_or_one_of_its_machines_changes() -> Non
     run_driven(story())
 
 
+@pytest.mark.parametrize(
+    ("vm_uid", "is_deleted", "is_tracked"),
+    [("", True, True), ("", False, False), ("vm-1", False, True), ("vm-1", True, True)],
+    ids=["deleted before that was recorded", "not created", "created", "deleted"],
+)
+def test_a_machine_is_tracked_once_its_vm_is_created_or_it_is_deleted(
+    vm_uid: str, is_deleted: bool, is_tracked: bool
+) -> None:
+    """A manager that dies as the VM is made records no uid, and of a Machine that is deleted nothing is made again that would
+    record it: an etcd member goes by what is observed of its VM alone."""
+
+    async def story() -> None:
+        async with running("a") as rig:
+            uid = (await rig.api.get(CLUSTER.ref("a", FLEET)))["metadata"]["uid"]
+            raw = a_raw_machine("m-1", "a", uid)
+            raw["metadata"]["finalizers"] = ["windrow.io/machine"]
+            machine = (await rig.api.create(MACHINE, raw))["metadata"]["uid"]
+            config = {"MachineName": "m-1", "VMNamespace": "default", "WindrowMachineUID": machine}
+            config |= {"WindrowCredential": f"{FLEET}:cc-a", "WindrowVMUID": vm_uid}
+            status = {"status": {"driverConfig": config}}
+            await rig.api.patch(MACHINE.ref("m-1", FLEET), status, "status")
+            await rig.settle()
+            if is_deleted:
+                await rig.api.delete(MACHINE.ref("m-1", FLEET))
+                await rig.settle()
+
+            assert (machine in rig.machines._tracked) is is_tracked
+
+    run_driven(story())
+
+
 @pytest.mark.parametrize(("size", "reconciles"), [(24, 9), (100, 2)])
 def test_the_changes_of_a_large_cluster_are_reconciled_together(size: int, reconciles: int) -> None:
     async def story() -> None:
