@@ -1,4 +1,4 @@
-"""Pack our Helm charts, and write the one file for each with which K3s installs it without a chart repository.
+"""Pack our Helm charts, and write the one file for each guest cluster's with which K3s installs it without a chart repository.
 
 python scripts/chart.py                      write the archives into dist/ and the K3s manifests into deploy/manifests/
 python scripts/chart.py --check              exit 1 when a manifest does not hold its chart as it is now
@@ -71,6 +71,8 @@ CSI_DRIVER = Chart(
     bootstrap=False,
 )
 CHARTS = {chart.name: chart for chart in (PROVIDER, CSI_DRIVER)}
+# The manager's is for a Kubernetes that is there already, by helm: it has no manifest.
+MANAGER = ROOT / "deploy" / "charts" / "windrow"
 
 
 def credential(distribution: str = "k3s") -> str:
@@ -276,6 +278,7 @@ def main(argv: Sequence[str]) -> int:
         return _print_manifest(CHARTS[given.chart or PROVIDER.name], given)
     for chart in CHARTS.values():
         _write(chart)
+    print(_pack(MANAGER)[0].relative_to(ROOT))
     return 0
 
 
@@ -304,14 +307,20 @@ def _print_manifest(chart: Chart, given: argparse.Namespace) -> int:
 
 
 def _write(chart: Chart) -> None:
-    version = load((chart.folder / "Chart.yaml").read_text())["version"]
-    archive = pack(chart_files(chart.folder))
-    packed = ROOT / "dist" / f"{chart.name}-{version}.tgz"
-    packed.parent.mkdir(exist_ok=True)
-    packed.write_bytes(archive)
+    packed, archive = _pack(chart.folder)
     if not is_current(chart):
         chart.manifest.write_text(render_manifest(archive, manifest_values(chart=chart), chart=chart))
     print(f"{packed.relative_to(ROOT)}\n{chart.manifest.relative_to(ROOT)}")
+
+
+def _pack(folder: Path) -> tuple[Path, bytes]:
+    """Write the archive of the chart in `folder` into dist/."""
+    version = load((folder / "Chart.yaml").read_text())["version"]
+    archive = pack(chart_files(folder))
+    packed = ROOT / "dist" / f"{folder.name}-{version}.tgz"
+    packed.parent.mkdir(exist_ok=True)
+    packed.write_bytes(archive)
+    return packed, archive
 
 
 if __name__ == "__main__":

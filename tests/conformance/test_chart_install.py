@@ -30,7 +30,12 @@ pytestmark = pytest.mark.go
 
 BUILT_IN = {
     "apps/v1": {"Deployment": "deployments", "DaemonSet": "daemonsets"},
-    "v1": {"ServiceAccount": "serviceaccounts", "Service": "services"},
+    "v1": {
+        "ServiceAccount": "serviceaccounts",
+        "Service": "services",
+        "PersistentVolumeClaim": "persistentvolumeclaims",
+    },
+    "networking.k8s.io/v1": {"NetworkPolicy": "networkpolicies"},
     "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
     "storage.k8s.io/v1": {"CSIDriver": "csidrivers", "StorageClass": "storageclasses"},
     "rbac.authorization.k8s.io/v1": {

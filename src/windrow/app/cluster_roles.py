@@ -14,7 +14,7 @@ from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, MACHINE
 from windrow.drivers.api import NODE_DRIVER
 from windrow.kubernetes.errors import Forbidden
-from windrow.kubernetes.objects import Raw, name_of, new_object
+from windrow.kubernetes.objects import Raw, labels_of, name_of, new_object
 from windrow.kubernetes.resources import CLUSTER_ROLE, ApiResource
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,15 @@ def _role(name: str, rules: list[dict[str, Any]], *into: str) -> Raw:
 
 
 async def install_cluster_roles(api: Client) -> None:
-    """Apply the ClusterRoles. May be repeated. In another Kubernetes the manager may lack the right, and then goes on."""
+    """Apply the ClusterRoles that are not there as they should be. May be repeated.
+
+    In another Kubernetes the manager may lack the right, and then goes on. Under the account of its chart, which brings them,
+    it may read these and write none: to write a role one needs every right in it.
+    """
     for role in cluster_roles():
         try:
-            await api.apply(CLUSTER_ROLE.ref(name_of(role)), role, "windrow", force=True)
+            if not await _is_installed(api, role):
+                await api.apply(CLUSTER_ROLE.ref(name_of(role)), role, "windrow", force=True)
         except Forbidden as error:
             log.warning(
                 "ClusterRole %s is not applied: %s; roles admin, edit and view do not include Clusters until "
@@ -70,3 +75,14 @@ async def install_cluster_roles(api: Client) -> None:
                 name_of(role),
                 error,
             )
+
+
+async def _is_installed(api: Client, role: Raw) -> bool:
+    """Whether the role is there with these rules and labels; False where it may not be read."""
+    try:
+        found = await api.find(CLUSTER_ROLE.ref(name_of(role)))
+    except Forbidden:
+        return False
+    if found is None:
+        return False
+    return found.get("rules") == role["rules"] and labels_of(role).items() <= labels_of(found).items()

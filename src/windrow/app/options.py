@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """`kubeconfig` is of a Kubernetes that holds the management API; None means the embedded store in `state_dir`. `proxy` is
+    """`kubeconfig` is of a Kubernetes that holds the management API; None means the embedded store in `state_dir`, unless
+    `in_cluster`: then the Kubernetes in which this process is a pod holds it, read as the pod's service account. `proxy` is
     the HTTP proxy to every Harvester and guest whose kubeconfig names none. `env` is for the kubeconfigs' exec plugins.
     `driver` is the docker-machine plugin for machines on Harvester, None to create them directly. `allow_file_urls`:
     NodeDrivers may have `file:` URLs. `support_matrix` is the text of a file that replaces parts of Windrow's, "" for none. `dashboard` is what serves pages, None for none. The API listens on the address `bind`; `port` 0 is the one that it had before. `metrics_bind_address` is where probes and metrics are served on a port of their own, "" for none."""
@@ -27,6 +28,7 @@ class ServeOptions:
     port: int = 0
     bind: str = "127.0.0.1"
     kubeconfig: Path | None = None
+    in_cluster: bool = False
     proxy: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     driver: Path | None = None

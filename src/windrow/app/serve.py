@@ -21,9 +21,10 @@ from windrow.client.client import Client
 from windrow.client.leader_election import LeaderElector, LeaderTransport
 from windrow.clusters.metrics.manager import ManagerMetrics
 from windrow.core.errors import UserError
+from windrow.core.files import read_text
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import NotFound
-from windrow.kubernetes.kubeconfig import parse_kubeconfig
+from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile, in_cluster_config, parse_kubeconfig
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import DEPLOYMENT, LEASE
 from windrow.protocols.dockermachine import HEARTBEAT_TIMEOUT_S
@@ -74,7 +75,7 @@ async def run(options: ServeOptions, out: Output) -> int:
         await require_harvester_driver(options.driver, options.env, SystemClock())
     for line in (*open_state_directory(options.state_dir), sandbox_notice()):
         out.print_line(line)
-    if options.kubeconfig is not None:
+    if options.kubeconfig is not None or options.in_cluster:
         return await _serve_external(options, matrix, out)
     clock = SystemClock()
     async with (
@@ -121,13 +122,20 @@ def _plugin_settings(options: ServeOptions) -> PluginSettings:
     return PluginSettings(options.state_dir, options.env, options.driver, options.allow_file_urls)
 
 
+def read_outside_access(options: ServeOptions, read_file: ReadFile = read_text) -> ClientConfig:
+    """The connection to the Kubernetes that holds the objects: of the kubeconfig, else of the pod's service account. Raises
+    BadKubeconfig."""
+    if options.kubeconfig is None:
+        return in_cluster_config(options.env, read_file)
+    folder = options.kubeconfig.parent
+    return parse_kubeconfig(
+        read_file(str(options.kubeconfig)), read_file=lambda name: read_file(str(folder / name))
+    )
+
+
 async def _serve_external(options: ServeOptions, matrix: SupportMatrix, out: Output) -> int:
     """Keep the objects in another Kubernetes; of several managers, the one that holds the Lease is active."""
-    assert options.kubeconfig is not None
-    folder = options.kubeconfig.parent
-    access = parse_kubeconfig(
-        options.kubeconfig.read_text(), read_file=lambda name: (folder / name).read_text()
-    )
+    access = read_outside_access(options)
     clock, rng = SystemClock(), Rng()
     async with HttpConnector(clock, options.env) as sockets:
         transport = sockets.connect(access)

@@ -235,6 +235,7 @@ def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
         (["demo", "--report", "."], exit_codes.USAGE, "writable file"),
         (["scale", "a", "b=1", "--timeout", "soon"], exit_codes.USAGE, "soon"),
         (["serve", "--kubeconfig", "bad.yaml"], exit_codes.UNREACHABLE, "not YAML"),
+        (["serve", "--kubeconfig", "", "--metrics-bind-address", "x"], exit_codes.USAGE, "HOST:PORT"),
     ],
 )
 def test_what_cannot_work_is_told_in_two_lines_before_anything_starts(

@@ -1,7 +1,7 @@
 """Run the management API and the cluster manager, until Ctrl-C.
 
 The API keeps its state and its port in DIR and writes its kubeconfig to DIR/manager.yaml, for kubectl and the other commands. With
---kubeconfig the objects are kept in a Kubernetes cluster of yours instead.
+--kubeconfig the objects are kept in a Kubernetes cluster of yours instead; with --kubeconfig "" in a pod, in the cluster of the pod.
 
 Examples:
   windrow serve
@@ -28,7 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_port(parser, default="that of the last start with this DIR, else a free one")
     options.add_bind(parser)
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="keep the objects in this Kubernetes cluster instead"
+        "--kubeconfig",
+        metavar="FILE",
+        help='keep the objects in this Kubernetes cluster instead; "" in a pod: in its own, as its service account',
     )
     options.add_dashboard(parser)
     options.add_proxy(parser)
@@ -63,13 +65,14 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         connect.read_client_config(
             context.cwd / args.kubeconfig
         )  # an error in it is reported with the file's name
-    else:
+    elif args.kubeconfig is None:
         require_writable_directory(context.cwd / args.state_dir, args.state_dir)
     wanted = ServeOptions(
         state_dir=context.cwd / args.state_dir,
         port=args.port,
         bind=args.bind,
         kubeconfig=Path(context.cwd / args.kubeconfig) if args.kubeconfig else None,
+        in_cluster=args.kubeconfig == "",
         proxy=args.proxy,
         env=context.env,
         driver=find_driver_program(args.machine_backend, args.driver, context),
