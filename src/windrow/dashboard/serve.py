@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 
 from windrow.app.access.management import ApiUser
 from windrow.app.access.service import DashboardSettings
+from windrow.app.harvester.reader import HarvesterReader
 from windrow.app.state.directory import DASHBOARD_FILE
+from windrow.client.http_transport import HttpTransport
+from windrow.client.transport import Transport
 from windrow.core.clock import format_time
 from windrow.core.files import write_private
 from windrow.core.rng import SystemRng
@@ -21,19 +24,29 @@ from windrow.dashboard.http import DashboardListener
 from windrow.dashboard.rendering import with_query
 from windrow.dashboard.sessions import CODE_LIFETIME, Sessions, SignInCodes, WrongTries
 from windrow.dashboard.site import DashboardSite, Doors
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw
 
 log = logging.getLogger(__name__)
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 MAX_ADDRESS_LENGTH = 300
+# Of an answer of a Harvester: 500 of its largest objects have a fifth.
+MAX_HARVESTER_REPLY_BYTES = 16 * 2**20
 
 
 @asynccontextmanager
 async def serve_dashboard(settings: DashboardSettings) -> AsyncIterator[str]:
     """Serve the dashboard while entered; gives its address. Raises OSError where a port that was asked for is taken."""
     clock, rng = settings.clock, SystemRng()
-    doors = Doors(settings.access, SignInCodes(clock, rng), Sessions(clock, rng), WrongTries(clock))
+
+    def connect(config: ClientConfig) -> Transport:
+        return HttpTransport(
+            config, clock, user_agent="windrow-dashboard", max_reply_bytes=MAX_HARVESTER_REPLY_BYTES
+        )
+
+    sessions, tries = Sessions(clock, rng), WrongTries(clock)
+    doors = Doors(settings.access, SignInCodes(clock, rng), sessions, tries, HarvesterReader(connect))
     file = settings.state_dir / DASHBOARD_FILE
     async with ChangeFeed(clock, rng) as feed:
         site = DashboardSite(doors, feed, clock, host_names(settings.bind))

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from windrow.app.access.management import ApiUser, ManagementAccess
+from windrow.app.harvester.reader import HarvesterReader
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, MACHINE
 from windrow.core.clock import Clock
@@ -28,6 +29,7 @@ from windrow.dashboard.changes import Away, ChangeFeed, Scope, TooManyPages
 from windrow.dashboard.messages import TEXT, EventStream, PageRequest, PageResponse, redirect
 from windrow.dashboard.pages.actions import execute, preview
 from windrow.dashboard.pages.cluster import cluster
+from windrow.dashboard.pages.harvester import harvester, harvesters
 from windrow.dashboard.pages.lists import activity, credentials, node_drivers
 from windrow.dashboard.pages.machine import machine
 from windrow.dashboard.pages.overview import overview
@@ -56,6 +58,8 @@ _ROUTES: tuple[tuple[re.Pattern[str], ReadPage], ...] = (
     (re.compile(r"/activity"), activity),
     (re.compile(r"/credentials"), credentials),
     (re.compile(r"/node-drivers"), node_drivers),
+    (re.compile(r"/harvesters"), harvesters),
+    (re.compile(r"/harvesters/([^/]+)/([^/]+)"), harvester),
 )
 # The kinds that a page shows.
 _LIVE: Mapping[str, tuple[ApiResource, ...]] = {
@@ -69,12 +73,13 @@ _AGES = re.compile(rb"(<time[^>]*>)[^<]*")
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """What signs a user in and keeps them so."""
+    """What signs a user in and keeps them so, and what is read beyond the management API."""
 
     access: ManagementAccess
     codes: SignInCodes
     sessions: Sessions
     tries: WrongTries
+    harvesters: HarvesterReader
 
 
 class DashboardSite:
@@ -83,6 +88,7 @@ class DashboardSite:
     def __init__(self, doors: Doors, feed: ChangeFeed, clock: Clock, hosts: Collection[str]) -> None:
         self._access, self._codes = doors.access, doors.codes
         self._sessions, self._tries = doors.sessions, doors.tries
+        self._harvesters = doors.harvesters
         self._feed, self._clock, self._hosts = feed, clock, frozenset(hosts)
 
     async def respond(self, request: PageRequest) -> PageResponse | EventStream:
@@ -152,7 +158,13 @@ class DashboardSite:
 
     def _context(self, request: PageRequest, session: Session, names: tuple[str, ...]) -> PageContext:
         return PageContext(
-            Client(session.user.transport), self._clock.now(), request.query, names, session.namespace
+            Client(session.user.transport),
+            self._clock.now(),
+            request.query,
+            names,
+            session.namespace,
+            session.user.name,
+            harvesters=self._harvesters,
         )
 
     # --- signing in ---------------------------------------------------------------------------------------------------

@@ -18,13 +18,17 @@ from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.access.management import CODE_PATH, ManagementAccess, install_code_role
 from windrow.app.cluster_roles import install_cluster_roles
 from windrow.app.embedded import install_crds, management_api
+from windrow.app.harvester.reader import HarvesterReader
+from windrow.app.network import Connect
 from windrow.client.client import Client
+from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.core.rng import Rng
 from windrow.dashboard.changes import ChangeFeed
 from windrow.dashboard.messages import EventStream, PageRequest, PageResponse
 from windrow.dashboard.sessions import Sessions, SignInCodes, WrongTries
 from windrow.dashboard.site import DashboardSite, Doors
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import NAMESPACE, ROLE_BINDING
 
 HOST = "127.0.0.1:8640"
@@ -130,16 +134,21 @@ async def dashboard() -> AsyncIterator[Dashboard]:
         yield made
 
 
+def no_harvester(config: ClientConfig) -> Transport:
+    raise AssertionError(f"no test expects a request to {config.server}")
+
+
 @asynccontextmanager
-async def a_dashboard() -> AsyncIterator[Dashboard]:
-    """A dashboard while entered."""
+async def a_dashboard(connect: Connect = no_harvester) -> AsyncIterator[Dashboard]:
+    """A dashboard while entered, which reaches Harvesters by `connect`."""
     clock, rng = HandClock(), Rng(1)
     api = management_api(MemoryStore(), clock, rng)
     await install_crds(Client(api.local()))
     await install_cluster_roles(Client(api.local()))
     await install_code_role(Client(api.local()))
     access = ManagementAccess(api)
-    doors = Doors(access, SignInCodes(clock, rng), Sessions(clock, rng), WrongTries(clock))
+    sessions, tries = Sessions(clock, rng), WrongTries(clock)
+    doors = Doors(access, SignInCodes(clock, rng), sessions, tries, HarvesterReader(connect))
     access.serve_codes(lambda user, namespace: {"code": doors.codes.issue(user, namespace)})
     async with ChangeFeed(clock, rng) as feed:
         site = DashboardSite(doors, feed, clock, ("127.0.0.1", "localhost"))

@@ -10,7 +10,9 @@ from windrow.app.describe.events import list_events
 from windrow.app.describe.tree import Health
 from windrow.app.describe.views import parse_or_none
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.dashboard.pages.page import Page, PageContext
+from windrow.dashboard.rendering import path_of
 from windrow.drivers.api import LOCAL_URL, NODE_DRIVER, redact_url
 from windrow.drivers.status import INACTIVE
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
@@ -33,6 +35,7 @@ class CredentialRow:
     since: datetime | None
     certificates_end: datetime | None
     ends_soon: bool
+    secret_path: str  # of the page of its Harvester
 
 
 async def activity(context: PageContext) -> Page:
@@ -59,18 +62,21 @@ async def credentials(context: PageContext) -> Page:
 
 
 def _credential(raw: Raw, now: datetime) -> CredentialRow:
+    secret = str(nested(raw, "spec", "cloudCredentialSecretName", default=""))
+    ref = parse_secret_reference(qualify_credential(secret, namespace_of(raw)))
     valid = next((one for one in list_conditions(raw) if one.type == "CredentialValid"), None)
     ends = parse_or_none(nested(raw, "status", "certificatesExpiryDate"))
     return CredentialRow(
         namespace_of(raw),
         name_of(raw),
-        str(nested(raw, "spec", "cloudCredentialSecretName", default="")),
+        secret,
         valid.reason if valid is not None else "not tried yet",
         condition_health(valid) if valid is not None else "quiet",
         valid.message if valid is not None else "",
         condition_since(valid) if valid is not None else None,
         ends,
         ends is not None and (ends - now).days < _MANY_DAYS,
+        path_of("harvesters", ref.namespace, ref.name) if ref is not None else "",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from windrow.app.harvester.reader import HarvesterReader
 from windrow.client.client import Client
 from windrow.kubernetes.errors import BadRequest
 
@@ -24,6 +25,8 @@ class PageContext:
     query: Mapping[str, str]
     names: tuple[str, ...] = ()  # the parts of the path that name objects
     home: str = ""  # the namespace in which the user has begun; "" for all
+    user: str = ""
+    harvesters: HarvesterReader = field(kw_only=True)
 
     @property
     def namespace(self) -> str:
