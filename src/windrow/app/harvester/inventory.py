@@ -7,7 +7,7 @@ Of each at most MAX_OBJECTS are read; what is left out is said.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,7 +174,7 @@ async def _list(client: Client, kind: ApiResource, namespace: str, only: str = "
     return Listing(tuple(found), is_cut=is_cut, namespace=only)
 
 
-async def _objects(client: Client, kind: ApiResource, namespace: str) -> AsyncIterator[Raw]:
+async def _objects(client: Client, kind: ApiResource, namespace: str) -> AsyncGenerator[Raw, None]:
     async for page in client.pages(kind, namespace):
         for raw in page.items:
             yield raw
