@@ -33,6 +33,8 @@ from windrow.clusters.api.manifest.supported_fields import (
 from windrow.clusters.change.fields import NOT_YET, POOL, on_change_of_option
 from windrow.clusters.metrics.manager import ManagerMetrics
 from windrow.clusters.plan.disruptions import REASONS
+from windrow.core.formats import json_schema
+from windrow.core.formats.json import pretty
 from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays
@@ -461,17 +463,36 @@ PAGES = {
 }
 
 
+def schemas() -> Iterator[tuple[str, str]]:
+    """The file of each kind, and one for a file with documents of any of them."""
+    definitions = [*crds(), harvester_config_crd(), *driver_crds()]
+    for crd in definitions:
+        yield f"schemas/{json_schema.file_name(crd)}", pretty(json_schema.kind_schema(crd))
+    anything = {"$schema": json_schema.DRAFT, "title": "Kinds of the management API"}
+    names = [{"$ref": json_schema.file_name(crd)} for crd in definitions]
+    yield "schemas/all.json", pretty({**anything, "oneOf": names})
+
+
+def made_files() -> Iterator[tuple[str, str]]:
+    """Each file below docs/reference, and its text."""
+    for name, page in PAGES.items():
+        yield name, page().rstrip() + "\n"
+    for name, text in schemas():
+        yield name, text.rstrip() + "\n"
+
+
 def run(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         print(__doc__)
         return 2
     stale = []
-    for name, page in PAGES.items():
-        path, text = FOLDER / name, page().rstrip() + "\n"
+    for name, text in made_files():
+        path = FOLDER / name
         if path.exists() and path.read_text() == text:
             continue
         stale.append(name)
         if not arguments:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
     said = "differ from the code; run: make docs" if arguments else "written"
     print(
