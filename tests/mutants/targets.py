@@ -119,6 +119,11 @@ _VM_STORIES = (
 
 # Package, or a folder of it -> the tests that are asked first, and those that are asked about what these let live.
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "app/describe": (
+        ("tests/unit/app/describe", "tests/unit/cli/test_tree.py"),
+        ("tests/stories/test_why.py",),
+    ),
+    "app/logs": (("tests/unit/app/logs/test_log_buffer.py",), ("tests/unit/cli/test_logs.py",)),
     "apiserver": (
         ("tests/unit/apiserver", "tests/contract/test_store.py"),
         ("tests/unit/app", *_ADMISSION_TESTS),
@@ -181,7 +186,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def is_asked(path: str) -> bool:
     """Whether there are tests that can be asked about the file, and its mutants harm nothing but the tests."""
-    known = path.endswith(".py") and path.partition("/")[0] in TESTS
+    known = path.endswith(".py") and any(path.startswith(f"{name}/") for name in TESTS)
     return known and not any(fnmatch(path, pattern) for pattern in (*UNSAFE, *IN_ANOTHER_PROCESS))
 
 
