@@ -123,7 +123,6 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/unit/app/describe", "tests/unit/cli/test_tree.py"),
         ("tests/stories/test_why.py",),
     ),
-    "app/logs": (("tests/unit/app/logs/test_log_buffer.py",), ("tests/unit/cli/test_logs.py",)),
     "apiserver": (
         ("tests/unit/apiserver", "tests/contract/test_store.py"),
         ("tests/unit/app", *_ADMISSION_TESTS),
