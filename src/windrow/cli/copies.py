@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.cli import connect, exit_codes
-from windrow.cli.commands.snapshot import next_generation, raise_generation
+from windrow.cli.commands.snapshot import raise_generation
 from windrow.cli.connect import Connection
 from windrow.cli.errors import CliError
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
 from windrow.clusters.api.names import AUTHORIZED_CLUSTERS, secrets_name
+from windrow.clusters.api.operations.generations import next_generation
 from windrow.clusters.api.operations.snapshot import without_operations
 from windrow.clusters.api.operations.source import S3_TEXTS
 from windrow.kubernetes.objects import Raw, annotations_of, is_dns_subdomain, name_of, nested, new_object

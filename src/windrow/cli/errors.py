@@ -132,6 +132,7 @@ _EXIT_CODES = {
     "Re2Missing": exit_codes.FAILED,  # core.formats.regex
     "RestoreInterrupted": exit_codes.FAILED,  # app.state.backup
     "OutputFailed": exit_codes.FAILED,  # cli.context
+    "CannotServe": exit_codes.FAILED,  # dashboard.serve
     "AddonRefused": exit_codes.REFUSED,  # app.addon.plan
     "AddonFailed": exit_codes.FAILED,  # app.addon.run
     "AccountNotFound": exit_codes.NOT_FOUND,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from windrow.app.state.directory import DASHBOARD_FILE
 from windrow.client.http_transport import HttpTransport
 from windrow.client.transport import Transport
 from windrow.core.clock import format_time
+from windrow.core.errors import UserError
 from windrow.core.files import write_private
 from windrow.core.rng import SystemRng
 from windrow.dashboard.changes import ChangeFeed
@@ -35,9 +37,39 @@ MAX_ADDRESS_LENGTH = 300
 MAX_HARVESTER_REPLY_BYTES = 16 * 2**20
 
 
+class CannotServe(UserError):
+    """The dashboard cannot listen where it was asked to."""
+
+
+def _cannot_serve(settings: DashboardSettings, port: int, error: OSError) -> CannotServe:
+    state, hint = {
+        errno.EADDRINUSE: (
+            "is in use by another process",
+            "Stop that process, or choose another port with --dashboard-port.",
+        ),
+        errno.EACCES: (
+            "needs privileges to listen on",
+            "Choose a port of 1024 or above with --dashboard-port.",
+        ),
+        errno.EADDRNOTAVAIL: (
+            "cannot be had: this computer has no such address",
+            "Correct --dashboard-bind.",
+        ),
+    }.get(
+        error.errno or 0,
+        (
+            f"cannot be had: {error.strerror or error}",
+            "Choose others with --dashboard-bind and --dashboard-port.",
+        ),
+    )
+    return CannotServe(
+        f"Port {port} of {settings.bind}, for the dashboard, {state}.", f"{hint} --no-dashboard serves none."
+    )
+
+
 @asynccontextmanager
 async def serve_dashboard(settings: DashboardSettings) -> AsyncIterator[str]:
-    """Serve the dashboard while entered; gives its address. Raises OSError where a port that was asked for is taken."""
+    """Serve the dashboard while entered; gives its address. Raises CannotServe where a port that was asked for is taken."""
     clock, rng = settings.clock, SystemRng()
 
     def connect(config: ClientConfig) -> Transport:
@@ -76,12 +108,12 @@ def _remember(file: Path, address: str) -> None:
 
 
 async def _listen(site: DashboardSite, settings: DashboardSettings, port: int) -> DashboardListener:
-    """A listener on `port`; on a free one where another program has taken that of the last start."""
+    """A listener on `port`; on a free one where another program has taken that of the last start. Raises CannotServe."""
     try:
         return await DashboardListener(site, settings.bind, port, tls=settings.tls).__aenter__()
     except OSError as error:
         if settings.port or not port:
-            raise
+            raise _cannot_serve(settings, port, error) from error
         log.warning("the dashboard's last port %s cannot be had: %s; it gets another one", port, error)
         return await DashboardListener(site, settings.bind, 0, tls=settings.tls).__aenter__()
 

@@ -34,6 +34,8 @@ from windrow.dashboard.pages.lists import activity, credentials, node_drivers
 from windrow.dashboard.pages.machine import machine
 from windrow.dashboard.pages.overview import overview
 from windrow.dashboard.pages.page import MAX_NAME_LENGTH, Page, PageContext, ReadPage
+from windrow.dashboard.pages.placement import placement
+from windrow.dashboard.pages.vm import vm
 from windrow.dashboard.rendering import render, with_query
 from windrow.dashboard.sessions import Session, Sessions, SignInCodes, WrongTries
 from windrow.drivers.api import NODE_DRIVER
@@ -54,6 +56,8 @@ _ROUTES: tuple[tuple[re.Pattern[str], ReadPage], ...] = (
     (re.compile(r"/clusters"), overview),
     (re.compile(r"/clusters/([^/]+)/([^/]+)"), cluster),
     (re.compile(r"/machines/([^/]+)/([^/]+)"), machine),
+    (re.compile(r"/clusters/([^/]+)/([^/]+)/harvester"), placement),
+    (re.compile(r"/machines/([^/]+)/([^/]+)/vm"), vm),
     (_ACTION, preview),
     (re.compile(r"/activity"), activity),
     (re.compile(r"/credentials"), credentials),

@@ -20,7 +20,7 @@ from windrow.app.network import HttpConnector
 from windrow.client.client import Client
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
-from windrow.dashboard.serve import address_of, find_last_port, host_names, serve_dashboard
+from windrow.dashboard.serve import CannotServe, address_of, find_last_port, host_names, serve_dashboard
 from windrow.kubernetes.errors import BadRequest, InvalidReply, MethodNotAllowed, NotFound
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.requests import JSON, Reply, Request
@@ -97,7 +97,15 @@ async def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ExceptionGroup) as raised:
         async with managed_in(tmp_path, DashboardOptions(serve_dashboard, port=taken.getsockname()[1])):
             pass
-    assert raised.group_contains(OSError, match="Address already in use")
+    told = r"for the dashboard, is in use by another process\.; .*--dashboard-port"
+    assert raised.group_contains(CannotServe, match=told)
+
+
+async def test_an_address_that_this_computer_has_not_is_told_so(tmp_path: Path):
+    with pytest.raises(ExceptionGroup) as raised:
+        async with managed_in(tmp_path, DashboardOptions(serve_dashboard, bind="192.0.2.1", port=8443)):
+            pass
+    assert raised.group_contains(CannotServe, match=r"has no such address.*--dashboard-bind")
 
 
 async def test_where_others_reach_it_a_dashboard_speaks_tls_and_its_cookie_is_for_tls_only(tmp_path: Path):

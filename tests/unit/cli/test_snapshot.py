@@ -12,13 +12,13 @@ from tests.unit.cli.conftest import Manager, Windrow
 from windrow.app.clock import SystemClock
 from windrow.cli.commands.snapshot import (
     describe_size,
-    next_generation,
     raise_generation,
     render_snapshots,
     render_wide,
 )
 from windrow.client.informer import make_watcher, watching
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, MACHINE
+from windrow.clusters.api.operations.generations import next_generation
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.patches import PatchFailed, apply_json_patch
 

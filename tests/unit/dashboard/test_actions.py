@@ -8,8 +8,18 @@ import pytest
 from tests.unit.dashboard.conftest import Browser, Dashboard, a_cluster, add_cluster, add_tenant
 
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
-from windrow.clusters.api.names import CANARY, REPLACE_NOW
-from windrow.dashboard.pages.actions import Step, pause, remediate, resume, scale, upgrade
+from windrow.clusters.api.names import CANARY, REPLACE_NOW, RETRY_UPDATE
+from windrow.dashboard.pages.actions import (
+    Step,
+    pause,
+    remediate,
+    restart,
+    resume,
+    retry,
+    scale,
+    snapshot,
+    upgrade,
+)
 from windrow.kubernetes.errors import BadRequest
 
 PROD = CLUSTER.ref("prod", "fleet-default")
@@ -51,6 +61,30 @@ async def test_an_action_is_written_after_it_was_confirmed(
     assert (answer.status, answer.headers["Location"]) == (303, AT)
     spec = await spec_of(dashboard)
     assert {key: spec[key] for key in changed} == changed
+
+
+@pytest.mark.parametrize(
+    ("action", "key", "command"),
+    [
+        ("snapshot", "etcdSnapshotCreate", "windrow snapshot create fleet-default/prod"),
+        ("restart", "rotateCertificates", "windrow rotate certificates fleet-default/prod"),
+    ],
+)
+async def test_a_request_is_shown_first_and_written_once(
+    dashboard: Dashboard, browser: Browser, action: str, key: str, command: str
+):
+    page = (await browser.get(f"{AT}/actions/{action}")).body.decode()
+    assert command in page
+    assert 'name="generation" value="1"' in page
+    assert key not in (await spec_of(dashboard))["rkeConfig"]
+
+    form = {"generation": "1", "csrf": await browser.csrf()}
+    assert (await browser.post(f"{AT}/actions/{action}", {"generation": "1"})).status == 403
+    assert (await browser.post(f"{AT}/actions/{action}", form)).status == 303
+    again = await browser.post(f"{AT}/actions/{action}", form)  # the form sent twice
+
+    assert (again.status, b"was asked for meanwhile" in again.body) == (400, True)
+    assert (await spec_of(dashboard))["rkeConfig"][key] == {"generation": 1}
 
 
 async def test_a_pool_is_scaled(dashboard: Dashboard, browser: Browser):
@@ -154,6 +188,21 @@ async def test_a_machine_is_asked_to_be_replaced(dashboard: Dashboard):
     assert found["metadata"]["annotations"] == {REPLACE_NOW: "true"}
 
 
+async def test_only_a_change_that_has_failed_can_be_tried_again(dashboard: Dashboard):
+    api, failure = dashboard.api.local(), {"step": "Restart", "message": "no answer"}
+    browser = await dashboard.signed_in()
+    for name, update in (
+        ("failed", {"id": "u", "failure": failure}),
+        ("goes-on", {"id": "u", "step": "Drain"}),
+    ):
+        spec = {"clusterName": "prod", "clusterUID": "u", "pool": "w", "roles": ["worker"], "options": {}, "credential": "a:b", "version": "v1"}  # fmt: skip
+        await api.create(MACHINE, {"metadata": {"name": name, "namespace": "fleet-default"}, "spec": spec})
+        await api.patch(MACHINE.ref(name, "fleet-default"), {"status": {"update": update}}, "status")
+
+        page = (await browser.get(f"/machines/fleet-default/{name}")).body.decode()
+        assert ("Try its change again" in page) is (name == "failed")
+
+
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +231,26 @@ def test_an_annotation_is_added_beside_others_or_as_the_first():
         "annotations",
         REPLACE_NOW,
     )
+
+
+def test_a_request_is_above_all_that_were_carried_out():
+    raw = a_raw()
+    raw["status"] = {"etcdSnapshotCreate": {"generation": 4}, "certificateRotationGeneration": 6}
+    raw["spec"]["rkeConfig"]["rotateCertificates"] = {"generation": 6, "services": ["etcd"]}
+
+    assert snapshot(raw, {}).steps[0].as_patch() == [
+        {"op": "add", "path": "/spec/rkeConfig/etcdSnapshotCreate", "value": {"generation": 5}}
+    ]
+    test, add = restart(raw, {}).steps[0].as_patch()
+    assert (test["op"], test["value"]) == ("test", {"generation": 6, "services": ["etcd"]})
+    assert add["value"] == {"generation": 7}
+
+
+def test_a_failed_change_is_tried_again_by_its_annotation():
+    change = retry(a_raw(annotations={"a": "b"}), {})
+
+    assert change.steps[0].path == ("metadata", "annotations", RETRY_UPDATE)
+    assert change.command == f"kubectl annotate machine.windrow.io prod -n default {RETRY_UPDATE}=true"
 
 
 def test_no_action_leaves_a_cluster_without_etcd_or_control_plane():

@@ -43,6 +43,16 @@ class Listing:
     is_cut: bool = False
     namespace: str = ""  # the only one that may be listed
 
+    @property
+    def note(self) -> str:
+        """What is not shown of it, and why; "" where it is whole."""
+        if self.hidden:
+            return f"Not shown: {self.hidden}"
+        cut = f"Only the first {MAX_OBJECTS} are shown. " if self.is_cut else ""
+        if not self.namespace:
+            return cut.strip()
+        return f"{cut}Only those of namespace {self.namespace}: the credential may list no others."
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -138,7 +148,7 @@ async def read_inventory(client: Client, own: str) -> Inventory:
         network_heads,
         tuple(map(read_pool, pools.items)),
         tuple(map(read_load_balancer, balancers.items)),
-        {kind: _note(listing) for kind, listing in listed.items()},
+        {kind: listing.note for kind, listing in listed.items()},
     )
 
 
@@ -178,18 +188,6 @@ async def _objects(client: Client, kind: ApiResource, namespace: str) -> AsyncGe
     async for page in client.pages(kind, namespace):
         for raw in page.items:
             yield raw
-
-
-def _note(listing: Listing) -> str:
-    if listing.hidden:
-        return f"Not shown: {listing.hidden}"
-    cut = f"Only the first {MAX_OBJECTS} are shown. " if listing.is_cut else ""
-    only = (
-        f"Only those of namespace {listing.namespace}: the credential may list no others."
-        if listing.namespace
-        else ""
-    )
-    return f"{cut}{only}".strip()
 
 
 def read_hosts(

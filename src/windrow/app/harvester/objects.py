@@ -24,7 +24,9 @@ MAX_DISKS = 16  # of a VM, which are looked at
 CONSOLE_LINES = 20
 
 
-async def read_harvester_objects(harvester: Transport, raw: Raw, server: str = "") -> HarvesterObjects:
+async def read_harvester_objects(
+    harvester: Transport, raw: Raw, server: str = "", console_lines: int = CONSOLE_LINES
+) -> HarvesterObjects:
     """What is behind Machine `raw`. An error of Harvester is part of the answer."""
     machine = read_machine(raw)
     name, namespace, client = machine.name, machine.vm_namespace, Client(harvester)
@@ -48,7 +50,7 @@ async def read_harvester_objects(harvester: Transport, raw: Raw, server: str = "
         claims=claims,
         images=await _images(client, claims),
         quotas=await _quotas(client, namespace),
-        console=await _console(harvester, raw, server),
+        console=await _console(harvester, raw, server, console_lines),
     )
 
 
@@ -81,8 +83,8 @@ async def _quotas(client: Client, namespace: str) -> tuple[Raw, ...]:
         return ()
 
 
-async def _console(harvester: Transport, raw: Raw, server: str) -> tuple[str, ...]:
+async def _console(harvester: Transport, raw: Raw, server: str, lines: int) -> tuple[str, ...]:
     try:
-        return tuple(await read_console_lines(harvester, raw, CONSOLE_LINES, server))
+        return tuple(await read_console_lines(harvester, raw, lines, server))
     except (NoConsole, KubeError):
         return ()

@@ -16,7 +16,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,6 +26,7 @@ from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, MACHINE
+from windrow.clusters.api.operations.generations import next_generation
 from windrow.kubernetes.objects import Raw, name_of, nested, time_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
@@ -97,13 +98,6 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
         help="begin a new cluster with SNAPSHOT of this one, beside it; a cluster that does not exist is created as this one is",
     )
     options.add_wait(parser, "the cluster is restored")
-
-
-def next_generation(cluster: Raw, key: str, done: Sequence[str] = ()) -> int:
-    """One more than was ever asked for, or carried out, which the status has at `done` (default: the same key)."""
-    asked = nested(cluster, "spec", "rkeConfig", key, "generation", default=0) or 0
-    carried_out = nested(cluster, "status", *(done or (key, "generation")), default=0) or 0
-    return int(max(asked, carried_out)) + 1
 
 
 def raise_generation(cluster: Raw, key: str, value: dict[str, Any]) -> list[dict[str, Any]]:

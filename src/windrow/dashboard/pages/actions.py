@@ -15,7 +15,8 @@ from typing import Any
 
 from windrow.app.plan import ClusterPlan, plan_existing
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
-from windrow.clusters.api.names import CANARY, REPLACE_NOW
+from windrow.clusters.api.names import CANARY, REPLACE_NOW, RETRY_UPDATE
+from windrow.clusters.api.operations.generations import next_generation
 from windrow.clusters.change.describe import group_alike
 from windrow.core.errors import UserError
 from windrow.dashboard.pages.page import Page, PageContext
@@ -99,10 +100,7 @@ def upgrade(raw: Raw, form: Form) -> Change:
     if not _VERSION.fullmatch(version):
         raise BadRequest("wanted a version such as v1.35.1+rke2r1 or v1.35.1+k3s1", status=400)
     step = _set(raw, version, "spec", "kubernetesVersion")
-    name, namespace = (
-        shlex.quote(str(raw["metadata"]["name"])),
-        shlex.quote(str(raw["metadata"]["namespace"])),
-    )
+    name, namespace = _quoted(raw, "name"), _quoted(raw, "namespace")
     change = f'{{"spec":{{"kubernetesVersion":"{version}"}}}}'
     command = f"kubectl patch cluster.provisioning.cattle.io {name} -n {namespace} --type merge -p {shlex.quote(change)}"
     return Change(
@@ -138,12 +136,46 @@ def scale(raw: Raw, form: Form) -> Change:
     return Change(f"Scale {pool}", says, steps, command, {"pool": pool, "quantity": str(wanted)})
 
 
+def snapshot(raw: Raw, form: Form) -> Change:
+    says = "Each etcd member makes a snapshot, in up to three tries. Nothing restarts."
+    return _request(raw, form, "Make a snapshot", says, "etcdSnapshotCreate", "windrow snapshot create", ())
+
+
+def restart(raw: Raw, form: Form) -> Change:
+    says = "The services of all machines restart with new keys and certificates: servers first, one machine at a time. VMs run on, nothing is drained."
+    command, done = "windrow rotate certificates", ("certificateRotationGeneration",)
+    return _request(
+        raw, form, "Restart services with new certificates", says, "rotateCertificates", command, done
+    )
+
+
+def _request(
+    raw: Raw, form: Form, title: str, says: str, key: str, command: str, done: tuple[str, ...]
+) -> Change:
+    """A request of the next generation. Raises BadRequest where that is another than the form was shown with: then another user has
+    asked meanwhile, or the form was sent twice."""
+    generation = str(next_generation(raw, key, done))
+    if form.get("generation", generation) != generation:
+        raise BadRequest(
+            "it was asked for meanwhile; go back, and look whether it still is wanted", status=400
+        )
+    step = _set(raw, {"generation": int(generation)}, "spec", "rkeConfig", key)
+    return Change(title, says, (step,), f"{command} {_full(raw)}", {"generation": generation})
+
+
+def retry(raw: Raw, form: Form) -> Change:
+    says = "The change that has failed on this machine is tried again, in a new turn."
+    command = f"kubectl annotate machine.windrow.io {_quoted(raw, 'name')} -n {_quoted(raw, 'namespace')} {RETRY_UPDATE}=true"
+    return Change("Try its change again", says, _annotate(raw, RETRY_UPDATE, "true"), command, {})
+
+
+def _quoted(raw: Raw, key: str) -> str:
+    return shlex.quote(str(raw["metadata"][key]))
+
+
 def remediate(raw: Raw, form: Form) -> Change:
     says = "The machine is replaced by a new one, as soon as quorum and the cluster's limits allow. Its disks are deleted with it."
-    name, namespace = (
-        shlex.quote(str(raw["metadata"]["name"])),
-        shlex.quote(str(raw["metadata"]["namespace"])),
-    )
+    name, namespace = _quoted(raw, "name"), _quoted(raw, "namespace")
     command = f"kubectl annotate machine.windrow.io {name} -n {namespace} {REPLACE_NOW}=true"
     return Change("Replace this machine", says, _annotate(raw, REPLACE_NOW, "true"), command, {})
 
@@ -151,10 +183,12 @@ def remediate(raw: Raw, form: Form) -> Change:
 CLUSTER_ACTIONS: Mapping[str, Callable[[Raw, Form], Change]] = {
     "pause": pause,
     "resume": resume,
+    "restart": restart,
     "scale": scale,
+    "snapshot": snapshot,
     "upgrade": upgrade,
 }
-MACHINE_ACTIONS: Mapping[str, Callable[[Raw, Form], Change]] = {"remediate": remediate}
+MACHINE_ACTIONS: Mapping[str, Callable[[Raw, Form], Change]] = {"remediate": remediate, "retry": retry}
 
 
 def _full(raw: Raw) -> str:

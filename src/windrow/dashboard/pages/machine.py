@@ -52,6 +52,7 @@ async def machine(context: PageContext) -> Page:
         "health": "quiet" if view.deleting else "good" if view.ready else "busy",
         "chain": chain,
         "facts": facts_of(raw),
+        "update_failed": nested(raw, "status", "update", "failure", default=None) is not None,
         "timeline": draw_timeline("", [raw], events, context.now),
         "stages": STAGES,
         "conditions": [(one, condition_health(one), condition_since(one)) for one in list_conditions(raw)],

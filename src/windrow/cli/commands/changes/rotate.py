@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.cli import connect, exit_codes, options
-from windrow.cli.commands.snapshot import next_generation, raise_generation
+from windrow.cli.commands.snapshot import raise_generation
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.operations.generations import next_generation
 from windrow.clusters.api.operations.rotations import CERTIFICATE_SERVICES
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import ObjectRef, ref_of
