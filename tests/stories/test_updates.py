@@ -247,7 +247,7 @@ def test_labels_that_a_pool_had_do_not_come_back_with_a_restart_and_are_forgotte
             await it.sim.management_client.patch(it.ref, {"spec": {"rkeConfig": pools}})
             await it.sim.advance(minutes=1)
             (machine,) = await machines_of(it.sim, it.ref, "workers")
-            assert nested(machine, "status", "formerLabels") == {"old": "x"}
+            assert nested(machine, "status", "formerLabels") == {"old": "x", "tier": "gold"}
             sessions: Any = it.sim.harvester.hypervisor._sessions.values()
             for session in sessions:
                 guest = session.machine.guest

@@ -63,6 +63,9 @@ class Node:
     is_cordoned_by_manager: bool = False
     labels: frozenset[str] = frozenset()  # their keys
     label_items: frozenset[tuple[str, str]] = frozenset()
+    taints: frozenset[str] = (
+        frozenset()
+    )  # KEY=VALUE:EFFECT, as pools write them; not those of Kubernetes itself
     macvlan: MacvlanState = ""  # whether its kernel has the module
     applied_revision: str = ""
     encryption_hash: str = (
@@ -105,6 +108,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         is_cordoned_by_manager=names.CORDONED in annotations,
         labels=frozenset(labels),
         label_items=frozenset(labels.items()),
+        taints=frozenset(_write_taint(one) for one in taints if not _is_of_kubernetes(one)),
         macvlan=read_macvlan(labels),
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         encryption_hash=next(
@@ -122,6 +126,15 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         ),
         resource_version=resource_version_of(raw),
     )
+
+
+def _is_of_kubernetes(taint: Mapping[str, Any]) -> bool:
+    return text_at(taint, "key").startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"))
+
+
+def _write_taint(taint: Mapping[str, Any]) -> str:
+    value = text_at(taint, "value")
+    return f"{text_at(taint, 'key')}{f'={value}' if value else ''}:{text_at(taint, 'effect')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from windrow.clusters.context import ReconcileContext, StalePlan
 from windrow.clusters.execute.servers.supervisors import Supervisors as ServerSupervisors
 from windrow.clusters.execute.update_actions import UpdateActions
 from windrow.clusters.plan import actions as do
-from windrow.clusters.state import ClusterState, MachineState
+from windrow.clusters.state import ClusterState, MachineState, read_node
 from windrow.clusters.updates.observed import ObservedJob
 from windrow.core.rng import Rng
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, new_object, resource_version_of, uid_of
@@ -633,18 +633,52 @@ def test_labels_that_a_restart_would_bring_back_are_recorded_before_the_node_los
     on_a_site(story)
 
 
+def test_taints_are_recorded_before_the_node_has_them() -> None:
+    async def story(site: Site) -> None:
+        taints = ("db=1:NoSchedule",)
+        action = do.UpdateNode("its pool", "w1", "w1", {}, taints, (), {}, taints)
+        with pytest.raises(StalePlan):
+            await site.actions.update_node(action, await site.state())
+        assert (await site.machine()).status["formerTaints"] == ["db=1:NoSchedule"]
+        assert "formerLabels" not in (await site.machine()).status
+        assert "taints" not in (await site.node())["spec"]
+
+        await site.actions.update_node(action, await site.state())
+        assert read_node(await site.node()).taints == {"db=1:NoSchedule"}
+        assert (await site.machine()).taints == taints
+
+    on_a_site(story)
+
+
+def test_the_taints_of_a_node_are_those_of_its_pool_and_of_people() -> None:
+    taints = [
+        {"key": "db", "value": "1", "effect": "NoSchedule"},
+        {"key": "bare", "effect": "NoExecute"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+        {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
+    ]
+
+    assert read_node(new_object(NODE, "w1", spec={"taints": taints})).taints == {
+        "db=1:NoSchedule",
+        "bare:NoExecute",
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "restart", "left"),
     [(SERVICE_RESTART, "", None), (LIVE, "", None), (SERVICE_RESTART, "1", {"old": "x"})],
 )
-def test_former_labels_are_forgotten_once_a_job_has_written_the_file(
+def test_former_labels_and_taints_are_forgotten_once_a_job_has_written_the_file(
     change: str, restart: str, left: Any
 ) -> None:
     async def story(site: Site) -> None:
-        await site.api.patch(REF, {"status": {"formerLabels": {"old": "x"}}}, "status")
+        former = {"formerLabels": {"old": "x"}, "formerTaints": ["old:NoSchedule"]}
+        await site.api.patch(REF, {"status": former}, "status")
         await site.turn(change=change, step="Apply", restart=restart)
         await site.actions.finish_update(do.FinishUpdate("it runs", "w1", "w1", False), await site.state())
-        assert (await site.machine()).status.get("formerLabels") == left
+        status = (await site.machine()).status
+        assert status.get("formerLabels") == left
+        assert status.get("formerTaints") == (left and ["old:NoSchedule"])
 
     on_a_site(story)
 

@@ -809,7 +809,8 @@ def test_labels_and_taints_of_a_pool_are_those_of_its_nodes_at_once_but_for_what
             {"old": None, "tier": "gold", "zone": "b"},
             ("a=1:NoSchedule", "b:NoExecute"),
             ("c:NoSchedule",),
-            {"old": "x"},
+            {"old": "x", "tier": "gold", "zone": "b"},
+            ("a=1:NoSchedule", "c:NoSchedule", "b:NoExecute"),
         )
     ]
 
@@ -839,6 +840,43 @@ def test_labels_that_a_restart_has_brought_back_are_set_right_again(
     actions = of_kind(plan_of(a_cluster(pool), [w1]), UpdateNode)
 
     assert [one.labels for one in actions if isinstance(one, UpdateNode)] == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("found", "former", "removed"),
+    [
+        ({"db=1:NoSchedule", "a:NoSchedule"}, ["db=1:NoSchedule"], ("db=1:NoSchedule",)),
+        ({"db=2:NoSchedule"}, ["db=1:NoSchedule"], None),  # set by another client since
+        ({"a:NoSchedule"}, ["a:NoSchedule"], None),  # it is the pool's again
+        (set(), ["db=1:NoSchedule"], None),
+        ({"db=1:NoSchedule"}, "db=1:NoSchedule", None),
+    ],
+)
+def test_a_taint_that_was_to_be_given_or_was_brought_back_is_taken_away_where_the_pool_does_not_ask_for_it(
+    found: set[str], former: Any, removed: tuple[str, ...] | None
+) -> None:
+    pool = replace(WORKERS, taints=("a:NoSchedule",))
+    w1 = record_of(a_machine("w1", pool), labels={}, taints=("a:NoSchedule",))
+    w1 = record_of(w1, status={**w1.record.status, "formerTaints": former})
+    assert w1.node is not None
+    w1 = replace(w1, node=replace(w1.node, taints=frozenset(found)))
+
+    actions = of_kind(plan_of(a_cluster(pool), [w1]), UpdateNode)
+
+    gone = [one.removed_taints for one in actions if isinstance(one, UpdateNode)]
+    assert gone == ([removed] if removed else [])
+
+
+def test_of_the_taints_that_a_pool_had_the_last_64_are_recorded() -> None:
+    pool = replace(WORKERS, taints=("a:NoSchedule",))
+    w1 = record_of(a_machine("w1", pool), labels={}, taints=("b:NoSchedule",))
+    many = [f"t{number}:NoSchedule" for number in range(80)]
+    w1 = record_of(w1, status={**w1.record.status, "formerTaints": many})
+
+    [action] = of_kind(plan_of(a_cluster(pool), [w1]), UpdateNode)
+
+    assert isinstance(action, UpdateNode)
+    assert action.former_taints == (*many[18:], "b:NoSchedule", "a:NoSchedule")
 
 
 @pytest.mark.parametrize(

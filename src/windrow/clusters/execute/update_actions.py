@@ -38,7 +38,7 @@ from windrow.clusters.plan.addresses import list_node_ips
 from windrow.clusters.plan.endpoint import find_other_join_server, has_lost_join_server
 from windrow.clusters.plan.operations import certificates, restarts
 from windrow.clusters.plan.updates.evidence import mark_of
-from windrow.clusters.plan.updates.live_changes import former_labels
+from windrow.clusters.plan.updates.live_changes import former_labels, former_taints
 from windrow.clusters.sources.guest_api import GuestClusterCache, GuestConnection
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.clock import format_time
@@ -321,6 +321,8 @@ class UpdateActions:
         change: dict[str, Any] = {"update": None}
         if writes_files and former_labels(machine):
             change["formerLabels"] = None
+        if writes_files and former_taints(machine):
+            change["formerTaints"] = None
         if certificates_end:
             change["certificatesExpiryDate"] = certificates_end
         if restarted:
@@ -359,9 +361,13 @@ class UpdateActions:
         kept = [taint for taint in kept if not _is_of(taint, action.taints)]
         taints = [*kept, *map(_read_taint, action.taints)]
         before = former_labels(machine)
+        change: dict[str, Any] = {}
         if before != action.former:  # before the Machine no longer says that it had them
-            former = {**dict.fromkeys(before), **action.former}
-            await self._context.patch_machine_status(machine, {"formerLabels": former})
+            change["formerLabels"] = {**dict.fromkeys(before), **action.former}
+        if set(former_taints(machine)) != set(action.former_taints):
+            change["formerTaints"] = list(action.former_taints)
+        if change:
+            await self._context.patch_machine_status(machine, change)
             await self._context.refresh_machine(machine.ref)
             raise StalePlan
         metadata = {"resourceVersion": resource_version_of(raw), "labels": dict(action.labels)}

@@ -123,7 +123,9 @@ class UpdateNode(
     labels: Mapping[str, str | None]  # None: to be removed
     taints: tuple[str, ...]
     removed_taints: tuple[str, ...]
-    former: Mapping[str, str] = field(default_factory=dict)  # labels that a restart would bring back
+    # What the Node may have of its pool from then on, also where that asks for something else: it is recorded first.
+    former: Mapping[str, str] = field(default_factory=dict)
+    former_taints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from windrow.clusters.plan.updates.wanted import WantedUpdate, new_update
 from windrow.clusters.state import ClusterState, MachineState, Node
 from windrow.kubernetes.objects import nested
 
+MAX_FORMER_TAINTS = 64
+
 
 def is_live(machine: MachineState) -> bool:
     """Whether the turn under way disrupts nothing."""
@@ -38,6 +40,9 @@ def plan_nodes(state: ClusterState, partial: PartialPlan) -> None:
 
     The distribution gives a Node the labels of its configuration file whenever its service starts, those of the last Job: what has
     come back is set right again. A label that a Node lacks, and what others have put on it, stays so.
+
+    What a Node is to have is recorded before it has it: a manager that dies between the two leaves it on the Node, and the pool may
+    not ask for it any more.
     """
     for machine in state.active:
         record, node, pool = machine.record, machine.node, state.cluster.find_pool(machine.pool)
@@ -45,15 +50,25 @@ def plan_nodes(state: ClusterState, partial: PartialPlan) -> None:
             continue
         former = {**former_labels(record), **record.labels}
         former = {key: value for key, value in former.items() if key not in pool.labels}
+        left = [one for one in former_taints(record) if one in node.taints and one not in pool.taints]
         is_recorded = record.labels == pool.labels and set(record.taints) == set(pool.taints)
-        if is_recorded and not _has_come_back(node, pool.labels, former):
+        if is_recorded and not (left or _has_come_back(node, pool.labels, former)):
             continue
         labels: dict[str, str | None] = dict.fromkeys(former)
-        gone = tuple(taint for taint in record.taints if taint not in pool.taints)
+        given = {key: value for key, value in pool.labels.items() if record.labels.get(key) != value}
+        gone = tuple(dict.fromkeys([one for one in record.taints if one not in pool.taints] + left))
+        taints = dict.fromkeys((*former_taints(record), *record.taints, *pool.taints))
         why = f"labels or taints of pool {pool.name} changed"
         partial.actions.append(
             UpdateNode(
-                why, machine.name, node.name, labels | dict(pool.labels), tuple(pool.taints), gone, former
+                why,
+                machine.name,
+                node.name,
+                labels | dict(pool.labels),
+                tuple(pool.taints),
+                gone,
+                former | given,
+                tuple(taints)[-MAX_FORMER_TAINTS:],
             )
         )
 
@@ -62,6 +77,12 @@ def former_labels(record: Machine) -> dict[str, str]:
     """Labels that its pool had, and that its configuration file may still have."""
     found = nested(record.status, "formerLabels", default={})
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def former_taints(record: Machine) -> tuple[str, ...]:
+    """Taints that its pool had or was about to have, which its Node may still have."""
+    found = nested(record.status, "formerTaints", default=())
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def _has_come_back(node: Node, labels: Mapping[str, str], former: Mapping[str, str]) -> bool:
