@@ -1,7 +1,7 @@
 """The containers of one node: those that act run in the machine's simulated shell, every other one runs and does nothing.
 
 A container acts when its command is a script of a shell (`sh -c "…"`), `chroot DIRECTORY …` or `nsenter …`. It runs once for each
-start of its pod, with the mounted volumes and the environment of its pod, on a filesystem of its own; by a hostPath, `chroot` or
+start of its pod, and again where it failed in a pod with restartPolicy OnFailure, with the mounted volumes and the environment of its pod, on a filesystem of its own; by a hostPath, `chroot` or
 `nsenter` it acts on its node. What it prints is its log, its exit code ends its pod. Containers outlive the kubelet and
 the distribution's service, whose unit kills only its own process, and end with the machine's power.
 
@@ -77,6 +77,7 @@ class ContainerEnd:
     exit_code: int = 0
     reason: str = ""  # "" for Completed or Error, by the code
     message: str = ""
+    container: str = ""  # the one that failed, "" where none is known
 
 
 ENDED = ContainerEnd()
@@ -104,6 +105,7 @@ class _PodRecord:
     volumes: Mapping[str, FileTree] | None = None  # once they are ready
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by container
     task: asyncio.Task[None] | None = None
+    done: int = 0  # how many of the containers that act have ended well
     end: ContainerEnd | None = None
     logs: dict[str, deque[tuple[datetime, str]]] = field(default_factory=dict)  # by container
 
@@ -240,13 +242,19 @@ class Containers:
     def start(self, pod: Raw, claims: Mapping[str, MountedVolume]) -> None:
         """Run the acting containers of a pod that has just been started, with its claims by name of the volume."""
         record = self._record(pod)
-        mounted = {name: VolumeTree(one, self._guest) for name, one in claims.items() if not one.block}
-        volumes: dict[str, FileTree] = {**mounted, **(record.volumes or {})}
+        volumes = self._find_volumes(claims, record)
         self._serve_files(pod, volumes)
         if acting_containers(pod) and record.task is None:
             record.task = self._guest.spawn(
                 self._run(pod, volumes, record), f"pod {namespace_of(pod)}/{name_of(pod)}"
             )
+
+    def restart(self, pod: Raw, claims: Mapping[str, MountedVolume]) -> None:
+        """Run the acting containers of a pod again, from the one that failed on; all where the power was cut meanwhile."""
+        record = self._record(pod)
+        record.end = None
+        name = f"pod {namespace_of(pod)}/{name_of(pod)}"
+        record.task = self._guest.spawn(self._run_again(pod, claims, record), name)
 
     def stop(self, key: tuple[str, str], uid: str) -> None:
         """End what runs of a pod. May be repeated."""
@@ -277,12 +285,22 @@ class Containers:
         record = self._pods.get(uid)
         return None if record is None or record.task is None else record.logs.get(container, ())
 
+    async def _run_again(self, pod: Raw, claims: Mapping[str, MountedVolume], record: _PodRecord) -> None:
+        if record.volumes is None:
+            await self._prepare(pod, record, acts=True)
+        await self._run(pod, self._find_volumes(claims, record), record)
+
+    def _find_volumes(self, claims: Mapping[str, MountedVolume], record: _PodRecord) -> dict[str, FileTree]:
+        mounted = {name: VolumeTree(one, self._guest) for name, one in claims.items() if not one.block}
+        return {**mounted, **(record.volumes or {})}
+
     async def _run(self, pod: Raw, volumes: Mapping[str, FileTree], record: _PodRecord) -> None:
         end = ENDED
-        for container in acting_containers(pod):
+        for container in acting_containers(pod)[record.done :]:
             end = await self._run_container(pod, container, volumes, record)
             if end.exit_code:
                 break
+            record.done += 1
         record.end = end
         self._cluster.on_pod_volumes(key_of(pod))
 
@@ -290,13 +308,13 @@ class Containers:
         self, pod: Raw, container: Raw, volumes: Mapping[str, FileTree], record: _PodRecord
     ) -> ContainerEnd:
         name, image = f"{namespace_of(pod)}/{name_of(pod)}", str(container.get("image") or "")
-        log = record.logs.setdefault(container["name"], deque(maxlen=_MAX_LINES))
+        log = record.logs[container["name"]] = deque(maxlen=_MAX_LINES)
         given = record.environments.get(container["name"], {})
         words = [expand_variables(one, given) for one in _words(container)]
         mounts = list_mounts(container, volumes)
         if error := find_start_error(words[0], image, mounts):
             self._guest.log("kubelet", f"pod {name}: {error}")
-            return ContainerEnd(START_ERROR, "StartError", error)
+            return ContainerEnd(START_ERROR, "StartError", error, container["name"])
 
         def write(line: str) -> None:
             log.append((self._guest.now(), line))
@@ -329,4 +347,4 @@ def _ended(code: int, container: Raw, log: Sequence[tuple[datetime, str]], told:
     if not told and code and container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
         lines = [line for _, line in log][-_MESSAGE_LINES:]
         told = "".join(f"{line}\n" for line in lines).encode()[-_MESSAGE_BYTES:].decode("utf-8", "replace")
-    return ContainerEnd(code, "", told)
+    return ContainerEnd(code, "", told, container["name"])

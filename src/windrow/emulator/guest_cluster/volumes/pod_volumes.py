@@ -69,6 +69,14 @@ class PodVolumes:
             self._needs[key_of(pod)] = node, uid_of(pod)
             containers.start(pod, manager.mounts_of(pod))
 
+    def restart_containers(self, pod: Raw) -> None:
+        """Run those of the pod's scripts again that have not ended well."""
+        node = str(nested(pod, "spec", "nodeName", default=""))
+        manager, containers = self._manager(node), self._context.cluster.containers.get(node)
+        if containers is not None and manager is not None:
+            self._needs[key_of(pod)] = node, uid_of(pod)
+            containers.restart(pod, manager.mounts_of(pod))
+
     def observe_containers(self, pod: Raw, *, alive: bool) -> ContainerState:
         """Have the kubelet prepare the pod's containers; what is known of those that act."""
         node = str(nested(pod, "spec", "nodeName", default=""))

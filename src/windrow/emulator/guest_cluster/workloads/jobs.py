@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from windrow.core.clock import format_time
+from windrow.emulator.guest_cluster.workloads.container_restarts import count_restarts, restarts_on_failure
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext, OwnerIndex
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active, is_ready
 from windrow.emulator.guest_cluster.workloads.templates import render_pod
@@ -140,7 +141,9 @@ def is_suspended(job: Raw) -> bool:
 
 
 def find_end(state: JobState) -> JobEnd | None:
-    """How the Job ends now; None while it goes on."""
+    """How the Job ends now, or was said to end already; None while it goes on."""
+    if (decided := _find_decided_end(state.job)) is not None:
+        return decided
     spec = state.job["spec"]
     started = time_of(state.job, "status", "startTime")
     deadline = spec.get("activeDeadlineSeconds")
@@ -153,16 +156,19 @@ def find_end(state: JobState) -> JobEnd | None:
     return COMPLETIONS_REACHED if state.total("succeeded") >= wanted and not state.active else None
 
 
+def _find_decided_end(job: Raw) -> JobEnd | None:
+    """What an interim condition says: the pods from which it followed are being deleted."""
+    for one in nested(job, "status", "conditions", default=[]):
+        for succeeded, type in ((True, "SuccessCriteriaMet"), (False, "FailureTarget")):
+            if one["type"] == type and one["status"] == "True":
+                return JobEnd(succeeded, one.get("reason", ""), one.get("message", ""))
+    return None
+
+
 def _restarts_too_often(state: JobState) -> bool:
     """With restartPolicy OnFailure, containers are started again within their pod."""
-    if nested(state.job, "spec", "template", "spec", "restartPolicy") != "OnFailure":
-        return False
     limit = int(nested(state.job, "spec", "backoffLimit", default=6))
-    restarts = sum(
-        int(one.get("restartCount") or 0)
-        for pod in state.active
-        for one in nested(pod, "status", "containerStatuses", default=[])
-    )
+    restarts = sum(count_restarts(pod) for pod in state.active if restarts_on_failure(pod))
     return restarts > 0 if limit == 0 else restarts >= limit
 
 

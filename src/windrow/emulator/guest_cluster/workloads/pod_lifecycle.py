@@ -20,6 +20,13 @@ from windrow.emulator.guest_cluster.containers.runtime import (
     ContainerState,
     Waiting,
 )
+from windrow.emulator.guest_cluster.workloads.container_restarts import (
+    count_restarts,
+    find_backoff,
+    is_backing_off,
+    render_terminated,
+    restarts_on_failure,
+)
 from windrow.emulator.kit.scheduling import tolerates
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
@@ -37,6 +44,10 @@ class PodTimings:
     time_scale: float = 1.0
     run: timedelta = timedelta(seconds=1)  # how long the containers of a pod that ends run
     collect: timedelta = timedelta(seconds=20)
+    crash: timedelta = timedelta(
+        seconds=10
+    )  # before the second restart of a container; later ones wait longer
+    crash_limit: timedelta = timedelta(seconds=300)
 
     def scale(self, seconds: float) -> timedelta:
         """A duration of an object's spec, divided by the time scale."""
@@ -100,6 +111,23 @@ class EndPod:
 
 
 @dataclass(frozen=True, slots=True)
+class BackOff:
+    """A container has failed, and waits so long before it is started again."""
+
+    end: ContainerEnd
+    delay: timedelta
+    because: str = "it has failed again"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartContainers:
+    """Start a container again that has failed, in its pod."""
+
+    end: ContainerEnd
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete it: with its grace period, or at once where no kubelet runs it."""
 
@@ -113,7 +141,18 @@ class WaitUntil:
     because: str
 
 
-Step = BindPod | AwaitVolumes | ReleaseVolumes | StartPod | SetPodReady | EndPod | DeletePod | WaitUntil
+Step = (
+    BindPod
+    | AwaitVolumes
+    | ReleaseVolumes
+    | StartPod
+    | SetPodReady
+    | EndPod
+    | BackOff
+    | RestartContainers
+    | DeletePod
+    | WaitUntil
+)
 
 
 def is_ready(pod: Raw) -> bool:
@@ -134,6 +173,8 @@ def stage_of(pod: Raw, *, alive: bool, is_mounted: bool = True) -> str:
     if is_deleting(pod):
         return f"terminating {alive}"
     if nested(pod, "status", "phase") == "Running":
+        if is_backing_off(pod):
+            return f"backing off {count_restarts(pod)}"
         return "ready" if is_ready(pod) else f"running {alive}"
     return f"starting {alive} {is_mounted}" if nested(pod, "spec", "nodeName") else "unplaced"
 
@@ -196,6 +237,8 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
         return [StartPod("its containers run") if state.now >= due else WaitUntil(due, "containers start")]
     if ready and not healthy:
         return [SetPodReady(False, f"node {name_of(state.node or {})} is not Ready")]
+    if is_backing_off(pod) or _has_failed_in_place(pod, state):
+        return _plan_restart(pod, state)
     if not ready and healthy and state.kubelet_alive:
         due = state.since + state.timings.ready
         return [SetPodReady(True, "its probe succeeds") if state.now >= due else WaitUntil(due, "its probe")]
@@ -206,6 +249,25 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
         ended = EndPod(state.containers.end, "its containers have exited")
         return [ended if state.now >= due else WaitUntil(due, "they exit")]
     return []
+
+
+def _has_failed_in_place(pod: Raw, state: PodState) -> bool:
+    """Whether a container of it has failed that its kubelet starts again."""
+    return (
+        restarts_on_failure(pod) and not state.containers.is_running and state.containers.end.exit_code != 0
+    )
+
+
+def _plan_restart(pod: Raw, state: PodState) -> list[Step]:
+    if not state.kubelet_alive or not state.is_mounted:
+        return []
+    restarts, end = count_restarts(pod), state.containers.end
+    delay = find_backoff(restarts, state.timings.crash, state.timings.crash_limit)
+    if not is_backing_off(pod):
+        return [BackOff(end, delay) if restarts else RestartContainers(end, "it has failed once")]
+    due = state.since + delay
+    over = "its back-off is over"
+    return [RestartContainers(end, over) if state.now >= due else WaitUntil(due, over)]
 
 
 def _plan_eviction(pod: Raw, state: PodState) -> DeletePod | WaitUntil | None:
@@ -317,22 +379,8 @@ def render_ended(status: Raw, end: ContainerEnd, now: datetime) -> Raw:
         else one
         for one in status.get("conditions") or ()
     ]
-    reason = end.reason or ("Completed" if is_good else "Error")
-    ended: Raw = {"exitCode": end.exit_code, "reason": reason, "finishedAt": at}
-    ended |= {"message": end.message} if end.message else {}
     containers = [
-        {
-            **one,
-            "ready": False,
-            "started": False,
-            "state": {
-                "terminated": {
-                    **ended,
-                    "startedAt": nested(one, "state", "running", "startedAt", default=at),
-                    "containerID": one.get("containerID", ""),
-                }
-            },
-        }
+        {**one, "ready": False, "started": False, "state": {"terminated": render_terminated(end, one, at)}}
         for one in status.get("containerStatuses") or ()
     ]
     phase = "Succeeded" if is_good else "Failed"

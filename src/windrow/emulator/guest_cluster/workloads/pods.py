@@ -10,15 +10,18 @@ from datetime import timedelta
 from windrow.emulator.guest_cluster.components.helm_jobs import is_helm_pod
 from windrow.emulator.guest_cluster.containers.static_pods import is_mirror
 from windrow.emulator.guest_cluster.volumes.pod_volumes import PodVolumes
+from windrow.emulator.guest_cluster.workloads.container_restarts import render_crashed, render_restarted
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     AwaitVolumes,
+    BackOff,
     BindPod,
     DeletePod,
     EndPod,
     PodState,
     PodTimings,
     ReleaseVolumes,
+    RestartContainers,
     SetPodReady,
     StartPod,
     WaitUntil,
@@ -63,7 +66,8 @@ class PodController:
         guest, delays = context.guest, context.guest.delays
         seconds = (delays.pod_start, delays.pod_ready, delays.pod_stop, delays.pod_run, delays.pod_gc)
         start, ready, stop, run, collect = map(guest.scaled, seconds)
-        self._timings = PodTimings(start, ready, stop, guest.host.time_scale, run, collect)
+        crash = map(guest.scaled, (delays.crash_backoff, delays.crash_backoff_limit))
+        self._timings = PodTimings(start, ready, stop, guest.host.time_scale, run, collect, *crash)
         self._scheduler = Scheduler(context)
         self._addresses = PodAddressAllocator()
         self._by_node = context.informers[POD].add_index(lambda raw: [("", _node_of(raw))])
@@ -107,6 +111,12 @@ class PodController:
                     )
                 case EndPod(end, _):
                     await context.update_status(POD, pod, render_ended(pod["status"], end, context.now()))
+                case BackOff(end, delay, _):
+                    seconds = delay.total_seconds() * self._timings.time_scale
+                    await context.update_status(POD, pod, render_crashed(pod, end, seconds, context.now()))
+                case RestartContainers(end, _):
+                    await context.update_status(POD, pod, render_restarted(pod, end, context.now()))
+                    self._volumes.restart_containers(pod)
                 case DeletePod(at_once, _):
                     await context.delete(POD, pod, 0 if at_once else None)
                 case WaitUntil(until, _):
