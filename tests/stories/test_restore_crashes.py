@@ -1,4 +1,4 @@
-"""The manager may be killed before and after each write of a restore in place: the same end, restored once, no server too many."""
+"""The manager may be killed before and after each write of a restore: the same end, restored once, no server too many."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["branches"]  # a fixture
 
 IN_PLACE = Scenario(("bootstrap", "snapshot", "restore in place"), servers=2, workers=0, short=True)
 COPY = Scenario(("bootstrap", "snapshot", "copy"), servers=1, workers=0, bucket=True, short=True)
+FROM_S3 = Scenario(("bootstrap", "snapshot", "restore"), servers=1, workers=0, bucket=True, short=True)
 LOST_QUORUM = Scenario(("bootstrap", "reset quorum"), servers=2, workers=0, short=True)
 
 
-def check(scenario: Scenario, branches: RunBranches, sampled: Fate | None = None) -> None:
-    """With deaths at each write of the restore, or as `sampled` says."""
+def check(scenario: Scenario, branches: RunBranches, sampled: Fate | None = None, vms: int = 3) -> None:
+    """With deaths at each write of the restore, or as `sampled` says, so many VMs are made in each life."""
     chapter = run_scenario(scenario).chapters[-1]
     fate = sampled or EveryWriteBetween(chapter.first, chapter.last)
     calm, deaths = branches(scenario, fate)
@@ -26,7 +27,7 @@ def check(scenario: Scenario, branches: RunBranches, sampled: Fate | None = None
     for branch in deaths:
         assert branch.life is not None
         made: Counter[str] = Counter(one.what for one in branch.life.writes if one.made_something)
-        assert made["harvester POST virtualmachines"] == 3, branch.moment
+        assert made["harvester POST virtualmachines"] == vms, branch.moment
 
 
 @pytest.mark.long
@@ -37,6 +38,15 @@ def test_a_manager_killed_at_some_writes_of_a_restore_in_place_restores_once(
 ) -> None:
     first = run_scenario(scenario).chapters[-1].first
     check(scenario, branches, EveryWriteSince(first, each=11, but=" events"))
+
+
+@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_a_manager_killed_at_any_write_of_a_restore_from_s3_makes_one_first_server(
+    branches: RunBranches,
+) -> None:
+    check(FROM_S3, branches, vms=2)
 
 
 @pytest.mark.long

@@ -101,8 +101,11 @@ def check_rotation(branches: RunBranches, phase: str, jobs: int, writes: int | N
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("phase", "jobs", "writes"), [("rotate keys", 1, 7), ("rotate token", 2, 14)])
-def test_a_manager_killed_in_a_rotation_restarts_the_server_once(
+@pytest.mark.parametrize(
+    ("phase", "jobs", "writes"),
+    [("rotate keys", 1, 7), ("rotate token", 2, 14), ("rotate certificates", 2, 5)],
+)
+def test_a_manager_killed_in_a_rotation_restarts_each_machine_once(
     branches: RunBranches, phase: str, jobs: int, writes: int
 ) -> None:
     check_rotation(branches, phase, jobs, writes)
