@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from windrow.core.clock import format_time
-from windrow.emulator.guest_cluster.workloads.container_restarts import count_restarts, restarts_on_failure
+from windrow.emulator.guest_cluster.containers.restarts import count_restarts, restarts_on_failure
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext, OwnerIndex
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import is_active, is_ready
 from windrow.emulator.guest_cluster.workloads.templates import render_pod

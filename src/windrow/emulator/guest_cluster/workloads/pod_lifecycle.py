@@ -13,19 +13,19 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from windrow.core.clock import format_time
+from windrow.emulator.guest_cluster.containers.restarts import (
+    count_restarts,
+    find_backoff,
+    is_backing_off,
+    render_terminated,
+    restarts_on_failure,
+)
 from windrow.emulator.guest_cluster.containers.runtime import (
     CREATING,
     NOTHING_ACTS,
     ContainerEnd,
     ContainerState,
     Waiting,
-)
-from windrow.emulator.guest_cluster.workloads.container_restarts import (
-    count_restarts,
-    find_backoff,
-    is_backing_off,
-    render_terminated,
-    restarts_on_failure,
 )
 from windrow.emulator.kit.scheduling import tolerates
 from windrow.kubernetes.conditions import is_true

@@ -8,9 +8,9 @@ from collections.abc import Set
 from datetime import timedelta
 
 from windrow.emulator.guest_cluster.components.helm_jobs import is_helm_pod
+from windrow.emulator.guest_cluster.containers.restarts import render_crashed, render_restarted
 from windrow.emulator.guest_cluster.containers.static_pods import is_mirror
 from windrow.emulator.guest_cluster.volumes.pod_volumes import PodVolumes
-from windrow.emulator.guest_cluster.workloads.container_restarts import render_crashed, render_restarted
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     AwaitVolumes,
