@@ -103,7 +103,7 @@ def check_rotation(branches: RunBranches, phase: str, jobs: int, writes: int | N
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("phase", "jobs", "writes"),
-    [("rotate keys", 1, 7), ("rotate token", 2, 14), ("rotate certificates", 2, 5)],
+    [("rotate keys", 1, 7), ("rotate token", 2, 14), ("rotate certificates", 2, 3)],
 )
 def test_a_manager_killed_in_a_rotation_restarts_each_machine_once(
     branches: RunBranches, phase: str, jobs: int, writes: int
