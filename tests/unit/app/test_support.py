@@ -247,15 +247,25 @@ async def test_a_bundle_has_what_helps(api: ApiServer, tmp_path: Path):
 
 async def test_a_bundle_of_one_cluster_has_nothing_of_others(api: ApiServer, tmp_path: Path):
     admin = api.local()
-    other = a_machine("other-w-1")
-    other["spec"]["clusterName"] = "other"
+    other = a_machine("prod-eu-w-1")
+    other["spec"]["clusterName"] = "prod-eu"
     await admin.create(MACHINE, other)
+    await admin.create(CLUSTER, new_object(CLUSTER, "prod-eu", NAMESPACE_OF_ALL, spec=a_cluster()["spec"]))
+    await admin.create(SECRET, a_secret("prod-eu-windrow-secrets", server_token="another"))
+    for kind, name in (("Machine", "prod-eu-w-1"), ("Machine", "prod-eu-gone"), ("Cluster", "production")):
+        about = {"kind": kind, "namespace": NAMESPACE_OF_ALL, "name": name}
+        raw = new_object(EVENT, f"{name}.1", NAMESPACE_OF_ALL)
+        await admin.create(EVENT, {**raw, "involvedObject": about, "reason": "Another", "message": "m"})
     cluster = await Client(admin).get(CLUSTER.ref("prod", NAMESPACE_OF_ALL))
 
     bundle = await a_bundle(api, cluster=cluster)
 
     assert f"objects/clusters/{NAMESPACE_OF_ALL}/prod.yaml" in bundle.files
-    assert not any("other" in name for name in bundle.files)
+    assert f"objects/secrets/{NAMESPACE_OF_ALL}/prod-windrow-secrets.yaml" in bundle.files
+    assert not any("prod-eu" in name for name in bundle.files)
+    events = bundle.files["events.txt"].decode()
+    assert "Refused Machine fleet-default/prod-w-1" in events
+    assert "Another" not in events
     assert not any(name.startswith("objects/secrets") and "registry" in name for name in bundle.files)
     assert leaks(unpack(bundle, tmp_path)) == []
 
@@ -273,7 +283,8 @@ async def test_what_a_user_may_not_read_is_named_and_ends_nothing(api: ApiServer
     assert not any(name.startswith(("objects/secrets", "metrics", "debug")) for name in bundle.files)
     problems = bundle.files["problems.txt"].decode()
     assert 'secrets in fleet-default: secrets is forbidden: User "tenant"' in problems
-    assert "/debug/logs" in problems
+    assert "/debug/logs: HTTP 403: " in problems
+    assert 'User "tenant" cannot get path "/debug/logs"' in problems
     # The Secrets are not known here, so that only places and forms tell.
     assert leaks(unpack(bundle, tmp_path)) == []
 

@@ -16,18 +16,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from windrow.app.describe.events import list_events, read_event, select_events
 from windrow.app.support.debug_pages import LOGS_PATH, STATE_PATH
 from windrow.app.support.redaction import Redactor, secret_values
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT, HARVESTER_CONFIG, IP_ADDRESS, MACHINE
+from windrow.clusters.api.names import kubeconfig_name, secrets_name
 from windrow.core.crash import handle_crash
 from windrow.core.errors import UserError
 from windrow.core.files import write_private
 from windrow.core.formats.json import pretty
 from windrow.core.formats.yaml import dump
 from windrow.drivers.api import NODE_DRIVER
-from windrow.kubernetes.errors import Forbidden, KubeError
-from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
+from windrow.harvester.names import CLUSTER_UID
+from windrow.kubernetes.errors import KubeError, error_for
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import EVENT, LEASE, SECRET, ApiResource
 
@@ -91,7 +94,7 @@ class Wanted:
             case _ if kind == HARVESTER_CONFIG:
                 return name_of(raw) in _list_configs(self.cluster)
             case _ if kind == SECRET:
-                return name_of(raw) in _list_secrets(self.cluster) or name_of(raw).startswith(f"{name}-")
+                return is_secret_of(raw, self.cluster)
             case _:
                 return str(nested(raw, "spec", "clusterName", default=name)) == name
 
@@ -101,9 +104,13 @@ def _list_configs(cluster: Raw) -> set[str]:
     return {str(nested(pool, "machineConfigRef", "name", default="")) for pool in pools}
 
 
-def _list_secrets(cluster: Raw) -> set[str]:
-    named = str(nested(cluster, "spec", "cloudCredentialSecretName", default=""))
-    return {named.rpartition(":")[2]}
+def is_secret_of(raw: Raw, cluster: Raw) -> bool:
+    """Whether the Secret is the credential of the Cluster, or is made for it: not what begins with its name alone."""
+    credential = str(nested(cluster, "spec", "cloudCredentialSecretName", default="")).rpartition(":")[2]
+    name, uid = name_of(cluster), uid_of(cluster)
+    if name_of(raw) in (credential, secrets_name(name), kubeconfig_name(name)):
+        return True
+    return bool(uid) and annotations_of(raw).get(CLUSTER_UID) == uid
 
 
 async def collect(
@@ -126,19 +133,23 @@ async def collect(
     )
     machines: list[Raw] = []
     clusters: list[Raw] = []
+    listed: dict[ApiResource, list[Raw]] = {}
     for kind in (*_KINDS, SECRET):
         objects = (
             secrets
             if kind == SECRET
             else await _list(client, kind, wanted.scope if kind.namespaced else "", bundle)
         )
+        listed[kind] = objects
         chosen = [raw for raw in objects if wanted.is_of(kind, raw)]
         machines += chosen if kind == MACHINE else []
         clusters += chosen if kind == CLUSTER else []
         for raw in chosen[:MAX_OBJECTS]:
             bundle.add(_path_of(kind, raw), dump(redactor.object(raw)))
     events = await _list(client, EVENT, wanted.scope, bundle)
-    bundle.add("events.txt", redactor.text(_render_events(events, wanted)))
+    if wanted.cluster is not None:
+        events = _select_events(events, wanted.cluster, listed[CLUSTER], listed[MACHINE])
+    bundle.add("events.txt", redactor.text(_render_events(events)))
     for name, path in (
         ("metrics.txt", "/metrics"),
         ("debug/state.json", STATE_PATH),
@@ -210,10 +221,9 @@ async def _version(client: Client, bundle: Bundle) -> str:
 
 
 async def _read_page(client: Client, path: str, bundle: Bundle) -> str | None:
-    try:
-        reply = await client.transport.send(Request("GET", path, accept="*/*"))
-    except Forbidden as error:
-        bundle.problems.append(f"{path}: {error.message}")
+    reply = await client.transport.send(Request("GET", path, accept="*/*"))
+    if error := error_for(reply):
+        bundle.problems.append(f"{path}: HTTP {reply.status}: {error.message}")
         return None
     if reply.status != 200:
         bundle.problems.append(f"{path}: HTTP {reply.status}")
@@ -228,13 +238,18 @@ def _path_of(kind: ApiResource, raw: Raw) -> str:
     return f"{'/'.join(safe)}.yaml"
 
 
-def _render_events(events: Sequence[Raw], wanted: Wanted) -> str:
-    name = name_of(wanted.cluster) if wanted.cluster is not None else ""
+def _select_events(
+    events: Sequence[Raw], cluster: Raw, clusters: Sequence[Raw], machines: Sequence[Raw]
+) -> list[Raw]:
+    """Those that `windrow events CLUSTER` shows."""
+    kept = {one.uid for one in select_events(list_events(events), cluster, clusters, machines)}
+    return [raw for raw in events if read_event(raw).uid in kept]
+
+
+def _render_events(events: Sequence[Raw]) -> str:
     lines = []
     for raw in events:
         about = raw.get("involvedObject") or raw.get("regarding") or {}
-        if name and not str(about.get("name", "")).startswith(name):
-            continue
         when = raw.get("lastTimestamp") or raw.get("eventTime") or raw["metadata"].get("creationTimestamp")
         said = " ".join(str(raw.get("message") or raw.get("note") or "").split())
         place = f"{about.get('kind')} {about.get('namespace', '')}/{about.get('name')}"
