@@ -35,6 +35,7 @@ class Supervisors:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
         self.credentials: list[str] = []
+        self.open = 0  # connections that are not closed
         self.configs: list[ClientConfig] = []
         self.files: list[dict[str, Any]] = []
         self.answers: list[Answer] = []  # before it answers as it would
@@ -42,6 +43,7 @@ class Supervisors:
 
     def connect(self, config: ClientConfig) -> Any:
         self.configs.append(config)
+        self.open += 1
         return _Connection(self, config.server)
 
     def answer(self, url: str, request: Request) -> Reply:
@@ -80,4 +82,4 @@ class _Connection:
         raise AssertionError("nothing is watched")
 
     async def aclose(self) -> None:
-        pass
+        self._supervisors.open -= 1

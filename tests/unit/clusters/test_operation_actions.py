@@ -64,6 +64,12 @@ class Site:
     snapshots: MutationCache[ETCDSnapshot]
     closed: list[str]
     requests: LongRequests
+    owner: asyncio.Task[None]
+
+    async def stop(self) -> None:
+        """The manager ends."""
+        self.owner.cancel()
+        await asyncio.wait([self.owner])
 
     async def state(self, **rest: Any) -> ClusterState:
         raw = await self.api.get(REF)
@@ -123,7 +129,7 @@ def on_a_site(story: Callable[[Site], Awaitable[None]]) -> None:
         owner = asyncio.create_task(requests.run())
         await asyncio.sleep(0)
         try:
-            await story(Site(api, api, actions, supervisors, clock, snapshots, closed, requests))
+            await story(Site(api, api, actions, supervisors, clock, snapshots, closed, requests, owner))
         finally:
             owner.cancel()
             await asyncio.wait([owner])
@@ -186,6 +192,41 @@ def test_a_snapshot_that_takes_long_holds_no_reconcile_and_is_asked_for_once() -
         status = (await site.api.get(REF))["status"]
         assert node_of(status) == {"tries": 1, "snapshot": "on-demand-1-7-s1-1767268800"}
         assert len(site.supervisors.asked) == 1
+
+    on_a_site(story)
+
+
+LONG_REQUESTS = (
+    save(),
+    do.SaveUpgradeSnapshot("asked", "s1", "v1.35.1+rke2r1", "pre-upgrade-1", 1),
+    do.SaveRotationSnapshot("asked", "s1", "pre-rotate-1"),
+)
+
+
+@pytest.mark.parametrize("action", LONG_REQUESTS, ids=lambda action: action.reason)
+def test_a_request_that_is_under_way_already_leaves_no_connection_open(action: OperationAction) -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        held = site.supervisors.held = asyncio.Event()
+        for _ in range(2):
+            await site.actions.execute(action, await site.state())
+            await asyncio.sleep(0)
+        assert site.supervisors.open == 1
+        held.set()
+        await site.requests.wait()
+        assert site.supervisors.open == 0
+
+    on_a_site(story)
+
+
+@pytest.mark.parametrize("action", LONG_REQUESTS, ids=lambda action: action.reason)
+def test_a_request_that_never_begins_leaves_no_connection_open(action: OperationAction) -> None:
+    async def story(site: Site) -> None:
+        await begun(site)
+        await site.stop()
+        with pytest.raises(StalePlan):
+            await site.actions.execute(action, await site.state())
+        assert site.supervisors.open == 0
 
     on_a_site(story)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -99,6 +99,8 @@ MAX_MESSAGE = 400
 MAX_WRITES = 50
 FIRST_RETRY, LAST_RETRY = timedelta(seconds=30), timedelta(minutes=30)
 
+ConnectServer = Callable[[], Supervisor]  # opens what its caller closes
+
 log = logging.getLogger(__name__)
 
 
@@ -111,9 +113,10 @@ class OtherPlace(UserError):
 
 
 async def find_or_save(
-    action: do.SaveSnapshot, supervisor: Supervisor, machine: MachineState, s3: dict[str, Any]
+    action: do.SaveSnapshot, connect: ConnectServer, machine: MachineState, s3: dict[str, Any]
 ) -> str:
-    """The name of the snapshot, which a try before may have made; closes the supervisor. Raises SupervisorError."""
+    """The name of the snapshot, which a try before may have made. Raises SupervisorError."""
+    supervisor = connect()
     try:
         if action.tries > 1:
             listed = await supervisor.list_snapshots()
@@ -336,21 +339,21 @@ class OperationActions:
             await self._record_try(action, state, message="the Machine is gone", final=True)
             return
         s3 = await self._read_s3(state)
-        supervisor = self._supervisors.open(machine, state)
+        connect = self._supervisors.prepare(machine, state)
         await self._record_try(action, state, tries=action.tries)
-        saving = partial(self._finish_saving, action, supervisor, machine, s3, state)
+        saving = partial(self._finish_saving, action, connect, machine, s3, state)
         self._requests.begin(state.cluster.uid, request_name(action.machine), saving)
 
     async def _finish_saving(
         self,
         action: do.SaveSnapshot,
-        supervisor: Supervisor,
+        connect: ConnectServer,
         machine: MachineState,
         s3: dict[str, Any],
         state: ClusterState,
     ) -> None:
         try:
-            name = await find_or_save(action, supervisor, machine, s3)
+            name = await find_or_save(action, connect, machine, s3)
         except SupervisorError as error:
             final = isinstance(error, EndpointNotServed | TokenRejected) or action.tries >= MAX_TRIES
             due = self._context.clock.now() + RETRY_AFTER[min(action.tries, len(RETRY_AFTER)) - 1]
@@ -376,14 +379,19 @@ class OperationActions:
         """Looked for first: an attempt may have been cut off. A release without the endpoint has none, which is recorded."""
         machine, s3 = get_machine(action.member, state), await self._read_s3(state)
         saving = partial(
-            self._finish_upgrade_snapshot, action, self._supervisors.open(machine, state), machine, s3, state
+            self._finish_upgrade_snapshot,
+            action,
+            self._supervisors.prepare(machine, state),
+            machine,
+            s3,
+            state,
         )
         self._requests.begin(state.cluster.uid, UPGRADE_REQUEST, saving)
 
     async def _finish_upgrade_snapshot(
         self,
         action: do.SaveUpgradeSnapshot,
-        supervisor: Supervisor,
+        connect: ConnectServer,
         machine: MachineState,
         s3: dict[str, Any],
         state: ClusterState,
@@ -392,7 +400,7 @@ class OperationActions:
         said |= {"name": None, "message": None, "retryAt": None}
         try:
             saving = do.SaveSnapshot(action.because, action.member, MAX_TRIES, action.name)
-            said["name"] = await find_or_save(saving, supervisor, machine, s3)
+            said["name"] = await find_or_save(saving, connect, machine, s3)
         except EndpointNotServed as error:
             said["message"] = str(error)[:MAX_MESSAGE]
         except SupervisorError as error:
@@ -407,21 +415,26 @@ class OperationActions:
             return
         machine, s3 = get_machine(action.member, state), await self._read_s3(state)
         saving = partial(
-            self._finish_rotation_snapshot, action, self._supervisors.open(machine, state), machine, s3, state
+            self._finish_rotation_snapshot,
+            action,
+            self._supervisors.prepare(machine, state),
+            machine,
+            s3,
+            state,
         )
         self._requests.begin(state.cluster.uid, SNAPSHOT_REQUEST, saving)
 
     async def _finish_rotation_snapshot(
         self,
         action: do.SaveRotationSnapshot,
-        supervisor: Supervisor,
+        connect: ConnectServer,
         machine: MachineState,
         s3: dict[str, Any],
         state: ClusterState,
     ) -> None:
         saving = do.SaveSnapshot(action.because, action.member, MAX_TRIES, action.name)
         try:
-            said: dict[str, Any] = {"snapshot": await find_or_save(saving, supervisor, machine, s3)}
+            said: dict[str, Any] = {"snapshot": await find_or_save(saving, connect, machine, s3)}
         except ServerUnreachable as error:
             log.warning("%s: %s", action.name, error)
             said = {"retryAt": format_time(self._context.clock.now() + RETRY_AFTER[0])}

@@ -66,15 +66,16 @@ class KeyRotation:
         finally:
             await supervisor.aclose()
         if status.active_key == recorded.active_key and status.stage in BETWEEN:
-            asking = partial(self._ask, self._supervisor(get_machine(action.leader, state), state), state)
+            asking = partial(self._ask, get_machine(action.leader, state), state)
             self._requests.begin(state.cluster.uid, ROTATION_REQUEST, asking)
         elif _is_rotated(status, state):
             await self.record.set_phase("PostRotateRestart", state)
         else:
             await self.record.retry(f"stage {status.stage}", RETRY, state)
 
-    async def _ask(self, supervisor: Supervisor, state: ClusterState) -> None:
+    async def _ask(self, leader: MachineState, state: ClusterState) -> None:
         """Beside the reconciles. What is done then is found by the next one."""
+        supervisor = self._supervisor(leader, state)
         try:
             await supervisor.set_encryption_stage(ROTATE_KEYS)
             status = await supervisor.read_encryption_status()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from windrow.clusters.bootstrap_data import find_layout
 from windrow.clusters.context import StalePlan
 from windrow.clusters.sources.harvesters import HarvesterClients
@@ -17,11 +20,15 @@ class Supervisors:
 
     def open(self, machine: MachineState, state: ClusterState) -> Supervisor:
         """The supervisor of the machine, which the caller closes. Raises StalePlan where it cannot be asked."""
+        return self.prepare(machine, state)()
+
+    def prepare(self, machine: MachineState, state: ClusterState) -> Callable[[], Supervisor]:
+        """What opens the supervisor of the machine, for a request that may never begin. Raises StalePlan where it cannot be asked."""
         if state.secrets is None or not machine.address:
             raise StalePlan
         proxy = self._harvesters.find_proxy(state.cluster.credential, state.cluster.namespace)
         layout = find_layout(machine.record.version)
-        return Supervisor(state.secrets, layout, machine.address, self._connect, proxy)
+        return partial(Supervisor, state.secrets, layout, machine.address, self._connect, proxy)
 
     async def require_present_token(self, machine: MachineState, state: ClusterState) -> None:
         """Raises TokenRejected where a server has another server token than the Secret of the cluster, which may be of a backup: with
