@@ -32,7 +32,7 @@ from windrow.clusters.api.manifest.supported_fields import (
 )
 from windrow.clusters.change.fields import NOT_YET, POOL, on_change_of_option
 from windrow.clusters.metrics.manager import ManagerMetrics
-from windrow.clusters.plan.disruptions import REASONS
+from windrow.clusters.plan.disruptions import GATE_NAMES
 from windrow.core.formats import json_schema
 from windrow.core.formats.json import pretty
 from windrow.drivers.api import crds as driver_crds
@@ -344,7 +344,7 @@ def metrics() -> str:
         f"# Metrics\n\n{MADE}\n{METRICS_HEAD}\n"
         f"## The cluster manager\n\n{_metric_rows(manager)}\n"
         "Values of `reason` in `windrow_disruptions_total` and `windrow_disruptions_held`: "
-        f"{', '.join(f'`{reason}`' for reason in sorted(REASONS.values()))}.\n\n"
+        f"{', '.join(f'`{reason}`' for reason in sorted(GATE_NAMES))}.\n\n"
         f"## The embedded management API, on the same page\n\n{_metric_rows(api)}\n"
         f"## `windrow emulate`\n\nBeside those of its API server:\n\n{_metric_rows(_emulators())}"
     )

@@ -58,13 +58,13 @@ def admit(
         machine = by_name[disruption.machine]
         may_hold_data = machine.is_etcd and state.recorded.initialized
         gates = (*_ETCD_GATES, *_GATES) if may_hold_data else _GATES
-        gates = (_update,) if disruption.kind == "update" else gates
-        reasons = ((gate(disruption, machine, state, admitted), gate) for gate in gates)
-        reason, gate = next((found for found in reasons if found[0]), ("", gates[0]))
+        gates = _UPDATE_GATES if disruption.kind == "update" else gates
+        reasons = ((name, gate(disruption, machine, state, admitted)) for name, gate in gates)
+        gate, reason = next((found for found in reasons if found[1]), ("", ""))
         if reason:
             because, until = (reason, None) if isinstance(reason, str) else reason
             hint, due = _recovery_hint(machine, state) if reason == LAST_ETCD_MEMBER else ("", None)
-            held.append(HeldDisruption(disruption, because, until or due, hint, REASONS[gate]))
+            held.append(HeldDisruption(disruption, because, until or due, hint, gate))
         else:
             admitted.add(_with_counted(disruption, machine, state) if may_hold_data else disruption, machine)
     return admitted.disruptions, held
@@ -421,32 +421,20 @@ def is_unhealthy(machine: MachineState, state: ClusterState) -> bool:
     return machine.record.was_ready and state.guest.is_reachable and not machine.is_ready
 
 
-# Asked about a machine with the etcd role, once there is an etcd.
-_ETCD_GATES: tuple[Gate, ...] = (
-    _last_etcd_member,
-    _etcd_state_unknown,
-    _unrecorded_etcd_member,
-    _one_etcd_member_at_a_time,
-    _majority_of_pools,
+# Each with what metrics call it, part of the API. These are asked about a machine with the etcd role, once there is an etcd.
+_ETCD_GATES: tuple[tuple[str, Gate], ...] = (
+    ("LastEtcdMember", _last_etcd_member),
+    ("EtcdStateUnknown", _etcd_state_unknown),
+    ("UnrecordedEtcdMember", _unrecorded_etcd_member),
+    ("EtcdMemberChanging", _one_etcd_member_at_a_time),
+    ("PoolMajority", _majority_of_pools),
 )
-_GATES: tuple[Gate, ...] = (
-    _during_update,
-    _host_maintenance,
-    _quorum,
-    _one_control_plane_at_a_time,
-    _breaker,
+_GATES: tuple[tuple[str, Gate], ...] = (
+    ("MachineUpdating", _during_update),
+    ("HostMaintenance", _host_maintenance),
+    ("EtcdQuorum", _quorum),
+    ("ControlPlaneChanging", _one_control_plane_at_a_time),
+    ("Breaker", _breaker),
 )
-# What metrics call the gates, part of the API.
-REASONS: Mapping[Gate, str] = {
-    _last_etcd_member: "LastEtcdMember",
-    _etcd_state_unknown: "EtcdStateUnknown",
-    _unrecorded_etcd_member: "UnrecordedEtcdMember",
-    _one_etcd_member_at_a_time: "EtcdMemberChanging",
-    _majority_of_pools: "PoolMajority",
-    _during_update: "MachineUpdating",
-    _host_maintenance: "HostMaintenance",
-    _quorum: "EtcdQuorum",
-    _one_control_plane_at_a_time: "ControlPlaneChanging",
-    _breaker: "Breaker",
-    _update: "UpdateTurn",
-}
+_UPDATE_GATES: tuple[tuple[str, Gate], ...] = (("UpdateTurn", _update),)
+GATE_NAMES = tuple(name for name, _ in (*_ETCD_GATES, *_GATES, *_UPDATE_GATES))
