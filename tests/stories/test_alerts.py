@@ -221,8 +221,15 @@ def test_every_alert_has_its_scene_and_its_section_in_the_guide() -> None:
 
     assert names == set().union(*(fired for _, _, fired in SCENES.values()))
     for rule in rules:
-        assert rule["annotations"]["runbook"] == f"docs/how-to/alerts.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"docs/how-to/alerts.md#{rule['alert'].lower()}"
         assert f"\n## {rule['alert']}\n" in guide
+
+
+def test_an_alert_on_what_is_held_names_the_cluster() -> None:
+    rules = [rule for group in load(RULES.read_text())["groups"] for rule in group["rules"]]
+    (held,) = (rule for rule in rules if "windrow_disruptions_held" in rule["expr"])
+
+    assert "{{ $labels.namespace }}/{{ $labels.cluster }}" in held["annotations"]["summary"]
 
 
 @needs_promtool

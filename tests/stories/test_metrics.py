@@ -49,7 +49,10 @@ def test_the_metrics_follow_a_cluster_from_its_first_machine_to_its_end():
             assert sum_of(registry, "windrow_actions_total", reason="CreateMachine", result="done") == 3
             for host in ("harvester", "guest", "management"):
                 assert sum_of(registry, "rest_client_requests_total", host=host, code="200") > 0
-                assert sum_of(registry, "rest_client_requests_total", host=host, verb="WATCH") > 0
+                assert (
+                    sum_of(registry, "rest_client_request_duration_seconds_count", host=host, verb="WATCH")
+                    > 0
+                )
             assert sum_of(registry, "controller_runtime_reconcile_total", controller="clusters") > 5
             assert sum_of(registry, "windrow_cluster_reaction_seconds_count") > 5
             assert sum_of(registry, "workqueue_adds_total") > 5

@@ -161,7 +161,7 @@ async def test_the_manager_serves_its_metrics_with_those_of_its_api(tmp_path: Pa
     assert 'apiserver_storage_objects{resource="namespaces"} 6' in text
     size = next(line for line in text.splitlines() if line.startswith("apiserver_storage_size_bytes"))
     assert float(size.split()[1]) > 4096
-    assert 'rest_client_requests_total{code="200",host="management",verb="WATCH"}' in text
+    assert 'rest_client_requests_total{code="200",host="management",method="GET"}' in text
 
 
 # -- a port of its own

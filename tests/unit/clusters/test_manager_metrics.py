@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from tests.support.clock import NOON, LoopClock, run_driven
@@ -59,24 +60,27 @@ def test_a_disruption_that_stays_held_counts_once_and_is_held_until_it_is_not(me
         metrics.on_planned(REF, [held("w1"), held("w2")], None)
 
     assert value("windrow_disruptions_total", decision="held", **labels) == 2
-    assert value("windrow_disruptions_held", **labels) == 2
+    of_cluster = {"namespace": REF.namespace, "cluster": REF.name}
+    assert value("windrow_disruptions_held", **of_cluster, **labels) == 2
 
     metrics.on_planned(REF, [held("w2", "EtcdQuorum")], None)
 
-    assert value("windrow_disruptions_held", **labels) == 0
-    assert value("windrow_disruptions_held", kind="replace", reason="EtcdQuorum") == 1
+    assert value("windrow_disruptions_held", **of_cluster, **labels) == 0
+    assert value("windrow_disruptions_held", **of_cluster, kind="replace", reason="EtcdQuorum") == 1
     assert value("windrow_disruptions_total", decision="held", kind="replace", reason="EtcdQuorum") == 1
 
 
-def test_what_several_clusters_hold_is_added_and_ends_with_them(metrics: ManagerMetrics):
+def test_what_is_held_names_its_cluster_and_ends_with_it(metrics: ManagerMetrics):
     metrics.on_planned(REF, [held("w1")], None)
     metrics.on_planned(OTHER, [held("w1")], None)
-    assert metrics.registry.value("windrow_disruptions_held", kind="replace", reason="Breaker") == 2
+    held_of = partial(metrics.registry.value, "windrow_disruptions_held", kind="replace", reason="Breaker")
+    assert held_of(namespace=REF.namespace, cluster=REF.name) == 1
 
     metrics.forget(REF)
     metrics.forget(REF)
 
-    assert metrics.registry.value("windrow_disruptions_held", kind="replace", reason="Breaker") == 1
+    assert held_of(namespace=REF.namespace, cluster=REF.name) == 0
+    assert held_of(namespace=OTHER.namespace, cluster=OTHER.name) == 1
 
 
 def test_admitted_disruptions_and_actions_are_counted(metrics: ManagerMetrics):
@@ -162,14 +166,17 @@ def test_a_reconcile_that_raises_is_an_error_and_raises(metrics: ManagerMetrics)
     assert value("controller_runtime_reconcile_total", controller="clusters", result="error") == 1
 
 
-def test_requests_are_counted_by_api_verb_and_code_and_a_watch_is_a_verb(metrics: ManagerMetrics):
+def test_requests_are_counted_by_api_method_and_code_and_a_watch_is_a_verb_of_durations(
+    metrics: ManagerMetrics,
+):
     observe = metrics.on_request("harvester")
     observe(Request("GET", "/api/v1/nodes"), "200", 0.5)
     observe(Request("GET", "/api/v1/nodes", (("watch", "true"),)), "<error>", 1.0)
     value = metrics.registry.value
 
-    assert value("rest_client_requests_total", host="harvester", verb="GET", code="200") == 1
-    assert value("rest_client_requests_total", host="harvester", verb="WATCH", code="<error>") == 1
+    assert value("rest_client_requests_total", host="harvester", method="GET", code="200") == 1
+    assert value("rest_client_requests_total", host="harvester", method="GET", code="<error>") == 1
+    assert value("rest_client_request_duration_seconds_count", host="harvester", verb="WATCH") == 1
     assert value("rest_client_request_duration_seconds_sum", host="harvester", verb="GET") == 0.5
 
 

@@ -27,7 +27,6 @@ _CALL_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 6
 _RECONCILE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 MAX_CONDITION_SERIES = 1000
 MAX_POOL_SERIES = 2000
-HOSTS = ("harvester", "guest", "management")
 
 Reconcile = Callable[[ObjectRef], Awaitable[Outcome]]
 
@@ -85,8 +84,8 @@ class ManagerMetrics:
         registry = self.registry
         self._requests = registry.counter(
             "rest_client_requests_total",
-            "Requests by API (harvester, guest, management), verb and status code. A watch counts when it is opened.",
-            ("host", "verb", "code"),
+            "Requests by API (harvester, guest, management), method and status code. A watch counts when it is opened.",
+            ("host", "method", "code"),
         )
         self._request_seconds = registry.histogram(
             "rest_client_request_duration_seconds",
@@ -137,7 +136,10 @@ class ManagerMetrics:
             ("kind", "decision", "reason"),
         )
         self._held = registry.snapshot_gauge(
-            "windrow_disruptions_held", "Disruptions that are held now.", ("kind", "reason")
+            "windrow_disruptions_held",
+            "Disruptions of each Cluster that are held now.",
+            ("namespace", "cluster", "kind", "reason"),
+            max_series=MAX_POOL_SERIES,
         )
 
     def _define_fleet(self) -> None:
@@ -229,7 +231,7 @@ class ManagerMetrics:
 
         def observe(request: Request, code: str, seconds: float) -> None:
             verb = "WATCH" if request.query_parameter("watch") else request.method
-            self._requests.labels(host, verb, code).inc()
+            self._requests.labels(host, request.method, code).inc()
             self._request_seconds.labels(host, verb).observe(seconds)
 
         return observe
@@ -303,9 +305,10 @@ class ManagerMetrics:
             gauge.set_all(getattr(samples, name))
         held: dict[Labels, float] = {}
         credentials: dict[Labels, float] = {}
-        for one in self._of_cluster.values():
+        for ref, one in self._of_cluster.items():
             for _, kind, reason in one.held:
-                held[kind, reason] = held.get((kind, reason), 0) + 1
+                labels = (ref.namespace, ref.name, kind, reason)
+                held[labels] = held.get(labels, 0) + 1
             if one.credential is not None:
                 credentials[_split(one.credential[0])] = one.credential[1]
         self._held.set_all(held)
