@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from windrow.app.describe.conditions import condition_of
 from windrow.app.describe.sentences import format_phase, machine_state, without_count
 from windrow.app.describe.views import (
     ClusterView,
@@ -31,7 +32,7 @@ from windrow.harvester.references import read_image
 from windrow.harvester.status import read_vm_status
 from windrow.harvester.vmis import Vmi, read_vmi
 from windrow.harvester.vms import Vm, read_vm
-from windrow.kubernetes.conditions import Condition, find_condition
+from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.objects import annotations_of, name_of, namespace_of, nested
 
 Raw = Mapping[str, Any]
@@ -117,7 +118,7 @@ def find_waiting_machine(cluster: Raw, machines: Iterable[R]) -> R | None:
 
 
 def _cluster_link(raw: Raw, view: ClusterView) -> Link:
-    ready = _condition(raw, "Ready")
+    ready = condition_of(raw, "Ready")
     name = f"{view.namespace}/{view.name}"
     if ready is None:
         message = "the manager has not observed it yet"
@@ -138,7 +139,7 @@ def _cluster_link(raw: Raw, view: ClusterView) -> Link:
 
 
 def _refused_change(raw: Raw, view: ClusterView) -> tuple[Link, ...]:
-    accepted = _condition(raw, "Accepted")
+    accepted = condition_of(raw, "Accepted")
     if not view.refused_change or accepted is None:
         return ()
     return (_condition_link(accepted, raw),)
@@ -159,7 +160,7 @@ _DECIDING: tuple[tuple[str, str], ...] = (
 def _deciding_condition(raw: Raw, view: ClusterView) -> Link | None:
     wait = view.wait.what if view.wait else ""
     for type, words in _DECIDING:
-        found = _condition(raw, type)
+        found = condition_of(raw, type)
         if found is None or found.status == "True" or words not in wait:
             continue
         if type == "CredentialValid":
@@ -170,7 +171,7 @@ def _deciding_condition(raw: Raw, view: ClusterView) -> Link | None:
 
 def _held_condition(raw: Raw) -> tuple[Link, ...]:
     """Why a machine that is unhealthy is not replaced."""
-    found = _condition(raw, "RemediationAllowed")
+    found = condition_of(raw, "RemediationAllowed")
     return (_condition_link(found, raw),) if found is not None and found.status == "False" else ()
 
 
@@ -250,7 +251,7 @@ def _machine_link(raw: Raw, machine: MachineView) -> Link:
     if machine.wait is None:
         message = machine.problem or f"is {machine_state(machine)}"
         return Link("Machine", machine.name, machine.namespace, message, _ready_since(raw), "")
-    update = _condition(raw, "Updating")
+    update = condition_of(raw, "Updating")
     hint = f"windrow machine console {name}"
     if machine.has_failed_update and update is not None:
         hint = split_problems(update.message)[0][1] or hint
@@ -263,7 +264,7 @@ def _machine_link(raw: Raw, machine: MachineView) -> Link:
 def _host_condition(raw: Raw) -> tuple[Link, ...]:
     """Its host as the manager recorded it, where it is out of order."""
     host = str(nested(raw, "status", "host", default=""))
-    found = _condition(raw, "HostReady")
+    found = condition_of(raw, "HostReady")
     if found is None or found.status != "False" or not host:
         return ()
     return (Link("Host", host, "", found.message, _since(found), _HOST_HINT),)
@@ -301,7 +302,7 @@ def _vm_link(seen: HarvesterObjects, vm: Vm, vmi: Vmi | None) -> Link:
 
 
 def _vm_since(seen: HarvesterObjects) -> datetime | None:
-    ready = find_condition(nested(seen.vm, "status", "conditions"), "Ready")
+    ready = condition_of(seen.vm, "Ready")
     return _since(ready) or parse_or_none(nested(seen.vm, "metadata", "creationTimestamp"))
 
 
@@ -328,7 +329,7 @@ def _host_link(seen: HarvesterObjects, vm: Vm, vmi: Vmi | None) -> Link | None:
     if seen.host is None:
         return None
     state = read_host_state(seen.host)
-    ready = find_condition(nested(seen.host, "status", "conditions"), "Ready")
+    ready = condition_of(seen.host, "Ready")
     if state.has_maintenance_mode:
         hint = "nothing to do: the VM is started again when the host is back"
         return Link("Host", state.name, "", "is in maintenance", None, hint)
@@ -374,7 +375,7 @@ def _claim_link(seen: HarvesterObjects, vm: Vm, vmi: Vmi | None) -> Link | None:
 
 
 def _schedule_link(seen: HarvesterObjects, vm: Vm, vmi: Vmi | None) -> Link | None:
-    found = find_condition(nested(seen.vmi, "status", "conditions"), "PodScheduled")
+    found = condition_of(seen.vmi, "PodScheduled")
     if found is None or found.status != "False" or not found.message:
         return None
     hint = "free memory or CPU on a host, or lower the pool's cpuCount and memorySize"
@@ -416,16 +417,12 @@ _BELOW_VM: Sequence[Callable[[HarvesterObjects, Vm, Vmi | None], Link | None]] =
 # -- readings ------------------------------------------------------------------------------------------------------
 
 
-def _condition(raw: Raw, type: str) -> Condition | None:
-    return find_condition(nested(raw, "status", "conditions", default=()), type)
-
-
 def _since(found: Condition | None) -> datetime | None:
     return parse_or_none(found.last_transition_time) if found is not None else None
 
 
 def _ready_since(raw: Raw) -> datetime | None:
-    return _since(_condition(raw, "Ready"))
+    return _since(condition_of(raw, "Ready"))
 
 
 def _describe(raw: Raw, kind: str) -> str:

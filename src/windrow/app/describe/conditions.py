@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from windrow.app.describe.views import parse_or_none
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.objects import mappings_at
 
@@ -21,10 +20,15 @@ def list_conditions(raw: Raw) -> tuple[Condition, ...]:
     """Ready first, then what is not as it should be, then the rest, each by name."""
     entries = mappings_at(raw, "status", "conditions")[:MAX_CONDITIONS]
     types = dict.fromkeys(str(one.get("type")) for one in entries if one.get("type"))
-    found = [one for type in types if (one := _find(entries, type)) is not None]
+    found = [one for type in types if (one := _read(entries, type)) is not None]
     return tuple(
         sorted(found, key=lambda one: (one.type != "Ready", condition_health(one) == "good", one.type))
     )
+
+
+def condition_of(raw: Raw | None, type: str) -> Condition | None:
+    """The condition of that type; None where there is none, or where it cannot be read."""
+    return _read(mappings_at(raw, "status", "conditions"), type)
 
 
 def condition_health(one: Condition) -> Literal["good", "busy", "bad"]:
@@ -37,10 +41,13 @@ def condition_health(one: Condition) -> Literal["good", "busy", "bad"]:
 
 def condition_since(one: Condition) -> datetime | None:
     """When its status changed last; None where that cannot be read."""
-    return parse_or_none(one.last_transition_time)
+    try:
+        return one.since
+    except ValueError:
+        return None
 
 
-def _find(entries: list[Raw], type: str) -> Condition | None:
+def _read(entries: list[Raw], type: str) -> Condition | None:
     try:
         return find_condition(entries, type)
     except TypeError:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from windrow.app.describe.conditions import condition_of
 from windrow.core.clock import parse_time
-from windrow.kubernetes.conditions import Condition, find_condition
-from windrow.kubernetes.objects import is_deleting, nested
+from windrow.kubernetes.objects import is_deleting, mappings_at, nested
 
 Raw = Mapping[str, Any]
 
@@ -102,18 +102,14 @@ def _wait(raw: Raw) -> Wait | None:
     return Wait(str(waiting["for"]), parse_or_none(waiting.get("since")), str(waiting.get("next") or ""))
 
 
-def _condition(raw: Raw, name: str) -> Condition | None:
-    return find_condition(nested(raw, "status", "conditions", default=()), name)
-
-
 def _is_ready(raw: Raw) -> bool:
-    found = _condition(raw, "Ready")
+    found = condition_of(raw, "Ready")
     return found is not None and found.status == "True"
 
 
 def _problem(raw: Raw, wait: Wait | None) -> str:
     """What the Ready condition says is wrong, unless the wait says the same."""
-    found = _condition(raw, "Ready")
+    found = condition_of(raw, "Ready")
     if found is None or found.status == "True":
         return ""
     same = wait is not None and (wait.what in found.message or found.message in wait.what)
@@ -122,7 +118,7 @@ def _problem(raw: Raw, wait: Wait | None) -> str:
 
 def _refused_change(raw: Raw, problem: str) -> str:
     """What of the spec the manager does not accept: a cluster that runs goes on without, and may be Ready."""
-    found = _condition(raw, "Accepted")
+    found = condition_of(raw, "Accepted")
     refused = found is not None and found.status == "False" and not is_deleting(raw)
     return found.message if found is not None and refused and not problem.startswith(found.message) else ""
 
@@ -133,13 +129,13 @@ def _is_observed(raw: Raw) -> bool:
 
 
 def _remediation_blocked(raw: Raw) -> str:
-    found = _condition(raw, "RemediationAllowed")
+    found = condition_of(raw, "RemediationAllowed")
     return found.message if found is not None and found.status == "False" else ""
 
 
 def _preflight_warnings(raw: Raw) -> list[str]:
     """What the preflight found that is no error, a line for each, until the cluster is Ready: it may be why it is not."""
-    found = _condition(raw, "PreflightPassed")
+    found = condition_of(raw, "PreflightPassed")
     warned = found is not None and found.status == "True" and found.reason == "PassedWithWarnings"
     return found.message.splitlines() if found is not None and warned and not _is_ready(raw) else []
 
@@ -172,7 +168,7 @@ def read_machine(raw: Raw) -> MachineView:
 
 
 def _has_failed_update(raw: Raw) -> bool:
-    found = _condition(raw, "Updating")
+    found = condition_of(raw, "Updating")
     return found is not None and found.reason == "UpdateFailed"
 
 
@@ -185,8 +181,7 @@ def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ..
             machines=tuple(one for one in machines if one.pool == pool.get("name")),
             paused=pool.get("paused") is True,
         )
-        for pool in nested(raw, "spec", "rkeConfig", "machinePools", default=())
-        if isinstance(pool, Mapping)
+        for pool in mappings_at(raw, "spec", "rkeConfig", "machinePools")
     ]
     named = {view.name for view in views}
     # A pool that was removed from the Cluster is shown until its machines are gone.

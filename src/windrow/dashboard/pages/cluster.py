@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from windrow.app.describe.causes import explain_cluster
-from windrow.app.describe.conditions import condition_health, condition_since, list_conditions
+from windrow.app.describe.conditions import condition_health, condition_of, condition_since, list_conditions
 from windrow.app.describe.events import EventView, list_events, select_events
 from windrow.app.describe.tree import cluster_tree
 from windrow.app.describe.views import read_cluster, read_machine
@@ -85,7 +85,7 @@ async def read_events(api: Client, raw: Raw, machines: Sequence[Raw]) -> tuple[E
 
 def _is_up_to_date(raw: Raw) -> bool:
     """Whether the manager has said of the spec as it stands that nothing is to change."""
-    found = next((one for one in list_conditions(raw) if one.type == "UpToDate"), None)
+    found = condition_of(raw, "UpToDate")
     is_observed = nested(raw, "status", "observedGeneration") == nested(raw, "metadata", "generation")
     return found is not None and found.status == "True" and is_observed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from windrow.app.describe.conditions import condition_health, condition_since, list_conditions
+from windrow.app.describe.conditions import condition_health, condition_of, condition_since, list_conditions
 from windrow.app.describe.events import list_events
 from windrow.app.describe.tree import Health
 from windrow.app.describe.views import parse_or_none
@@ -64,7 +64,7 @@ async def credentials(context: PageContext) -> Page:
 def _credential(raw: Raw, now: datetime) -> CredentialRow:
     secret = str(nested(raw, "spec", "cloudCredentialSecretName", default=""))
     ref = parse_secret_reference(qualify_credential(secret, namespace_of(raw)))
-    valid = next((one for one in list_conditions(raw) if one.type == "CredentialValid"), None)
+    valid = condition_of(raw, "CredentialValid")
     ends = parse_or_none(nested(raw, "status", "certificatesExpiryDate"))
     return CredentialRow(
         namespace_of(raw),

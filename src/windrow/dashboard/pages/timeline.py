@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from windrow.app.describe.conditions import condition_of
 from windrow.app.describe.events import EventView
 from windrow.app.describe.views import parse_or_none
-from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import Raw, mappings_at
+from windrow.kubernetes.objects import Raw
 
 WIDTH = 1000.0
 MAX_ROWS, MAX_MARKS = 200, 100
@@ -110,13 +110,9 @@ def _spans(raw: Raw, now: datetime) -> list[_Span]:
     created = parse_or_none(raw["metadata"].get("creationTimestamp"))
     if created is None:
         return []
-    conditions = mappings_at(raw, "status", "conditions")
 
     def became(type: str, status: str) -> datetime | None:
-        try:
-            found = find_condition(conditions, type)
-        except TypeError:
-            return None
+        found = condition_of(raw, type)
         return (
             parse_or_none(found.last_transition_time)
             if found is not None and found.status == status
