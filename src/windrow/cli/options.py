@@ -53,6 +53,16 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", metavar="NAME", help="use this namespace only")
 
 
+def add_all_namespaces(parser: argparse.ArgumentParser, what: str) -> None:
+    """`-A`, as kubectl has it; see `chosen_namespace`."""
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help=f"show {what} of all namespaces")
+
+
+def chosen_namespace(args: argparse.Namespace) -> str:
+    """The one of `-n`, "" for all of them, which `-A` says whatever `-n` says."""
+    return "" if args.all_namespaces else args.namespace or ""
+
+
 def add_filenames(parser: argparse.ArgumentParser, about: str, *, required: bool = True) -> None:
     """`-f FILE`, as kubectl has it: read with `manifests.read_documents`."""
     parser.add_argument(

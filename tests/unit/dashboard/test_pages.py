@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import io
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,8 @@ from tests.unit.dashboard.conftest import Dashboard, a_cluster, add_cluster, add
 
 from windrow.app.describe.events import EventView
 from windrow.app.describe.views import read_cluster, read_machine
+from windrow.cli.context import CliContext
+from windrow.cli.main import command_parsers
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.names import CLUSTER_NAME
 from windrow.dashboard.pages.hosts import place_machines
@@ -262,3 +268,38 @@ async def test_activity_shows_the_latest_first(dashboard: Dashboard):
     page = (await (await dashboard.signed_in()).get("/activity")).body.decode()
 
     assert page.index("R2") < page.index("R1") < page.index("R0")
+
+
+# --- the same in a terminal -------------------------------------------------------------------------------------------
+
+
+async def test_each_command_of_ours_that_a_page_prints_is_one(dashboard: Dashboard, tmp_path: Path):
+    await add_cluster(dashboard.api, a_cluster("prod"))
+    await add_machine(dashboard, a_machine("prod-a"))
+    browser = await dashboard.signed_in()
+    said = io.StringIO()
+    context = CliContext({}, tmp_path, io.StringIO(), said, said, lambda: NOON)
+    parsers = {name: parser for name, _, parser in command_parsers(context)}
+    printed: set[str] = set()
+    for path in (
+        *(
+            f"{path}{scope}"
+            for path in ("/clusters", "/activity", "/credentials", "/harvesters")
+            for scope in ("", "?namespace=fleet-default")
+        ),
+        "/node-drivers",
+        "/clusters/fleet-default/prod",
+        "/machines/fleet-default/prod-a",
+    ):
+        answer = await browser.get(path)
+        assert answer.status == 200, path
+        page = answer.body.decode()
+        printed |= {html.unescape(one) for one in re.findall(r"<li><code>(windrow [^<]*)</code>", page)}
+
+    assert {"windrow events -A", "windrow events -n fleet-default", "windrow status -A"} <= printed
+    for command in printed:
+        _, name, *words = shlex.split(command)
+        try:
+            parsers[name].parse_args(words)
+        except SystemExit:
+            raise AssertionError(f"{command}: {said.getvalue()}") from None

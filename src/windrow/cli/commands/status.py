@@ -27,9 +27,7 @@ from windrow.kubernetes.objects import Raw, name_of, namespace_of
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
-    parser.add_argument(
-        "-A", "--all-namespaces", action="store_true", help="show the clusters of all namespaces"
-    )
+    options.add_all_namespaces(parser, "the clusters")
     parser.add_argument(
         "-w", "--watch", action="store_true", help="show changes as they happen, until Ctrl-C"
     )
@@ -38,8 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    if args.all_namespaces:
-        args.namespace = ""
+    args.namespace = options.chosen_namespace(args)
     return connect.run_connected(args, context, lambda manager: _show(args, context, manager))
 
 

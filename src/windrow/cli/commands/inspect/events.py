@@ -28,6 +28,7 @@ from windrow.kubernetes.resources import EVENT
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    options.add_all_namespaces(parser, "the events")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with new events, until Ctrl-C")
     options.add_formats(parser)
     options.add_connection(parser)
@@ -38,8 +39,9 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 async def _show(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
-    cluster = await connect.get_cluster(manager, args.name, args.namespace or "") if args.name else None
-    scope = namespace_of(cluster) if cluster is not None else args.namespace or ""
+    namespace = options.chosen_namespace(args)
+    cluster = await connect.get_cluster(manager, args.name, namespace) if args.name else None
+    scope = namespace_of(cluster) if cluster is not None else namespace
     if args.watch and not args.output:
         from windrow.cli.wait import watch_until
 
