@@ -39,6 +39,7 @@ from windrow.app.state.identity import load_or_create_store_uid
 from windrow.app.state.pki import RenewingIdentity, load_or_create_ca, serving_names
 from windrow.app.support.debug_pages import serve_debug
 from windrow.app.support.log_buffer import recording_logs
+from windrow.app.support.log_pages import install_log_role, serve_logs
 from windrow.bootstrap.pki import USER
 from windrow.bootstrap.support_matrix.matrix import SupportMatrix
 from windrow.client.client import Client
@@ -256,6 +257,7 @@ async def embedded_manager(
         serve_debug(
             api, metrics, logs, {"persistent": persistent, "bind": bind, "port": port, "proxy": bool(proxy)}
         )
+        serve_logs(api, logs)
         path = state_dir / MANAGER_FILE
         port = port or (find_last_port(path) if persistent else 0)
 
@@ -268,6 +270,7 @@ async def embedded_manager(
         async with running(api.run), Listener(api, bind, port, identity=served.current) as listener:
             await install_crds(Client(api.local()))
             await install_cluster_roles(Client(api.local()))
+            await install_log_role(Client(api.local()))
             store_uid = load_or_create_store_uid(state_dir, rng) if persistent else ""
             identity = await read_identity(Client(api.local()), store_uid, rng)
             manager, backend = make_manager(

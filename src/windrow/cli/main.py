@@ -52,6 +52,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("status", "status", "show clusters, pools, machines, and what each waits for"),
         Command("why", "inspect.why", "show why a cluster or machine is not Ready, to the first cause"),
         Command("describe", "inspect.describe", "show all about one cluster or machine"),
+        Command("logs", "inspect.logs", "print what the manager logged about a cluster"),
         Command("events", "inspect.events", "show the events of clusters and their machines"),
         Command("scale", "scale", "set the number of machines in a pool"),
         Command("pause", "changes.pause", "hold the changes of a cluster's machines"),
