@@ -93,7 +93,7 @@ async def test_a_tenant_reads_the_lines_about_clusters_that_the_tenant_may_get_a
         assert (await log.ask(user, f"{LOGS_PATH}/{path}")).status == 403
     for user in ("ann", "bob"):
         assert (await log.ask(user, LOGS_PATH)).status == 403
-    assert (await log.ask("nobody", f"{LOGS_PATH}/{PROD}")).status == 401
+    assert (await log.ask("unknown", f"{LOGS_PATH}/{PROD}")).status == 401
 
 
 async def test_a_right_to_one_cluster_by_name_is_no_right_to_its_neighbours(log: Log):

@@ -3,8 +3,8 @@
 The whole log names the Clusters of all tenants, so that no role which tenants have includes the path. `/windrow/logs/NAMESPACE/NAME` has
 the lines about one Cluster, for who may `get` that Cluster. Every authenticated user may ask there: ClusterRole `windrow-logs`.
 
-A line is about a Cluster where one of its fields names the Cluster, or one of its Machines; a line that names none is nobody's but
-the administrator's. Without `after` the answer comes at once; with it, once there are lines after that position, or WAIT is over.
+A line is about a Cluster where one of its fields names the Cluster, or one of its Machines; a line that names none is for
+administrators alone. Without `after` the answer comes at once; with it, once there are lines after that position, or WAIT is over.
 """
 
 from __future__ import annotations
