@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from windrow.core.formats.duration import NotDuration, parse_duration
 
 
-def add_output(parser: argparse.ArgumentParser, others: Mapping[str, str] | None = None) -> None:
-    """`others` are further formats of a command, and what each prints."""
-    choices, more = ("json", "yaml", *(others or ())), ""
-    for name, what in (others or {}).items():
-        more += f"; {name}: {what}"
+def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", metavar="FORMAT", choices=choices, help=f"print json or yaml instead{more}"
+        "-o", "--output", metavar="FORMAT", choices=("json", "yaml"), help="print json or yaml instead"
     )
 
 
@@ -27,9 +22,10 @@ class _Formats(tuple[str, ...]):
         return super().__contains__(text) or str(text).startswith("jsonpath=")
 
 
-def add_formats(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:
-    """`-o` of a command that prints objects, as kubectl has it. See `output.formats`."""
-    names = ("json", "yaml", "name", *(("wide",) if wide else ()))
+def add_formats(parser: argparse.ArgumentParser, *, wide: bool = False, table: bool = False) -> None:
+    """`-o` of a command that prints objects, as kubectl has it; `table` is what is printed without it. See `output.formats`."""
+    further = [name for name, has in (("wide", wide), ("table", table)) if has]
+    names = ("json", "yaml", "name", *further)
     parser.add_argument(
         "-o",
         "--output",

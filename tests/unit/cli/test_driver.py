@@ -114,6 +114,12 @@ def test_list_says_how_each_stands_within_80_columns(windrow: Windrow, added: Sh
 
 def test_list_and_show_give_data_for_programs(windrow: Windrow, added: Shop):
     listed = json.loads(windrow("driver", "list", "-o", "json").out)
+    assert (
+        windrow("driver", "list", "-o", "name").out.splitlines()[-1] == "nodedriver.management.cattle.io/noop"
+    )
+    assert windrow("driver", "list", "-o", "jsonpath={.items[1].metadata.name}").out.strip() == "noop"
+    assert windrow("driver", "list", "-o", "wide").out.startswith("NAME")
+    assert windrow("driver", "list", "-o", "table").out == windrow("driver", "list").out
     shown = windrow("driver", "show", "noop", "-o", "yaml").out
 
     assert [raw["metadata"]["name"] for raw in listed["items"]] == ["harvester", "noop"]

@@ -182,6 +182,8 @@ def test_the_names_alone_can_be_given_to_another_command(windrow: Windrow, manag
 
     assert NAME in windrow("snapshot", "list", "orchard", "-o", "name").out.splitlines()
     assert len(windrow("snapshot", "list", "orchard", "-o", "wide").out.splitlines()) == 3
+    template = "jsonpath={.items[*].metadata.name}"
+    assert NAME in windrow("snapshot", "list", "orchard", "-o", template).out.split()
     assert windrow("snapshot", "list", "-o", "short").code == 2
 
 

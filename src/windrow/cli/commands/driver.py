@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
+from windrow.kubernetes.objects import name_of
 
 Action = Callable[[argparse.Namespace, CliContext, Connection], Awaitable[int]]
 
@@ -26,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="list node drivers and their state")
-    _add_output(listing)
+    options.add_formats(listing, wide=True, table=True)
 
     show = commands.add_parser("show", help="show one node driver")
     _add_name(show)
@@ -104,15 +105,17 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 async def _list(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
     from windrow.cli.node_drivers import list_drivers
-    from windrow.cli.output.data import list_of, render_data
     from windrow.cli.output.drivers import read_view, render_drivers
+    from windrow.cli.output.formats import is_table, render_objects
+    from windrow.cli.output.tables import UNBOUNDED
 
-    raws = await list_drivers(manager)
-    if args.output != "table":
-        context.print(render_data(list_of(raws), args.output))
+    raws = sorted(await list_drivers(manager), key=name_of)
+    if not is_table(args.output):
+        if text := render_objects(raws, args.output):
+            context.print(text)
         return exit_codes.OK
-    views = sorted((read_view(raw) for raw in raws), key=lambda one: one.name)
-    for one in render_drivers(views, context.width) if views else ["No node drivers."]:
+    views, width = list(map(read_view, raws)), UNBOUNDED if args.output == "wide" else context.width
+    for one in render_drivers(views, width) if views else ["No node drivers."]:
         context.print(one)
     return exit_codes.OK
 

@@ -32,7 +32,6 @@ from windrow.kubernetes.resources import ObjectRef, ref_of
 
 NO_SNAPSHOTS = "No snapshots."
 HEADS = ("CLUSTER", "AGE", "SIZE", "OPENABLE", "STORAGE")
-UNBOUNDED = 1_000_000  # columns
 LISTED_WITHIN = timedelta(seconds=30)
 
 
@@ -45,9 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "name", nargs="?", default="", metavar="CLUSTER", help="list the snapshots of this cluster only"
     )
-    options.add_output(
-        listing, {"wide": "one line for each snapshot", "name": "the names alone, a line for each"}
-    )
+    options.add_formats(listing, wide=True)
     delete = commands.add_parser("delete", help="delete a snapshot, with its file")
     delete.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     delete.add_argument("snapshot", metavar="SNAPSHOT", help="a name that windrow snapshot list shows")
@@ -261,7 +258,7 @@ async def _name_snapshots(manager: Connection, ref: ObjectRef, files: Mapping[st
 
 
 async def _list(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
-    from windrow.cli.output.data import list_of, render_data
+    from windrow.cli.output.formats import render_objects
 
     namespace, name = args.namespace or "", ""
     if args.name:
@@ -281,7 +278,7 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
         case None:
             lines = render_snapshots(raws, context.now(), context.width) or [NO_SNAPSHOTS]
         case _:
-            lines = [render_data(list_of(raws), args.output)]
+            lines = [render_objects(raws, args.output)]
     for one in lines:
         context.print(one)
     return exit_codes.OK
@@ -309,7 +306,7 @@ def render_snapshots(raws: list[Raw], now: datetime, width: int = 80) -> list[st
 
 def render_wide(raws: list[Raw], now: datetime) -> list[str]:
     """One line for each snapshot, however long."""
-    from windrow.cli.output.tables import render_table
+    from windrow.cli.output.tables import UNBOUNDED, render_table
 
     rows = [(*_cells(raw, now), _describe_failure(raw) or "-", name_of(raw)) for raw in raws]
     return render_table((*HEADS, "MESSAGE", "SNAPSHOT"), rows, UNBOUNDED) if rows else []

@@ -14,7 +14,7 @@ JSONPATH = "jsonpath="
 
 def is_table(output: str | None) -> bool:
     """Whether lines for people are wanted."""
-    return output in (None, "wide")
+    return output in (None, "wide", "table")
 
 
 def render_objects(raws: Sequence[Raw], output: str, *, single: bool = False) -> str:

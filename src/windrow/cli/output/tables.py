@@ -13,6 +13,8 @@ from windrow.core.formats.duration import human_duration
 from windrow.core.text import printable
 from windrow.kubernetes.objects import nested
 
+UNBOUNDED = 1_000_000  # columns
+
 
 def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
     """The table as lines. The last column is truncated to the remaining width; no other column is."""
