@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.e2e.processes import SMALL, SPEED, Shell
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HARVESTER, CREDENTIALS, MANAGER = "site/harvester.yaml", "site/credentials.yaml", "manager/manager.yaml"
+TWO_LOOKS = ((360, "dark"), (1440, "light"))
 SIZES = ((360, 800), (1440, 900), (2560, 1200))
 
 pytestmark = [
@@ -61,10 +62,25 @@ class Browser:
         )
         return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
 
-    def look(self, name: str) -> None:
-        """The page at every size, light and dark: a picture of each, no violation, nothing wider than the window."""
+    def texts(self, selector: str) -> list[str]:
+        """Of what matches, in one step: a page that follows the API may be another in the next."""
+        script = "return [...document.querySelectorAll(arguments[0])].map(one => one.innerText.trim());"
+        return list(self.driver.execute_script(script, selector))
+
+    def click(self, selector: str, text: str = "", place: int = 0) -> None:
+        """The first that matches and has this text, in one step; with `place` -1 the last."""
+        script = """const found = [...document.querySelectorAll(arguments[0])]
+            .filter(one => !arguments[1] || one.innerText.trim() === arguments[1]);
+            found.at(arguments[2]).click();"""
+        self.driver.execute_script(script, selector, text, place)
+
+    def look(self, name: str, looks: Sequence[tuple[int, str]] = ()) -> None:
+        """The page at every size, light and dark, or at these widths: a picture of each, no violation, nothing wider than the
+        window."""
         for scheme in ("light", "dark"):
             for width, height in SIZES:
+                if looks and (width, scheme) not in looks:
+                    continue
                 self.set_look(width, height, scheme)
                 self.driver.save_screenshot(str(self._pictures / f"{name}-{width}-{scheme}.png"))
                 wide = self.driver.execute_script("return document.documentElement.scrollWidth")
@@ -147,6 +163,47 @@ def test_an_open_page_follows_a_cluster_from_its_making_on(tmp_path: Path, pictu
         ):
             driver.get(first + path)
             browser.look(name)
+        assert browser.complaints() == []
+
+
+CLUSTER = "/clusters/fleet-default/orchard"
+
+
+def _see_harvester(browser: Browser, first: str) -> None:
+    """What is read on Harvester: by its credential, of the cluster, and of a machine with its console."""
+    driver = browser.driver
+    driver.get(f"{first}/harvesters")
+    browser.click("tbody th a")
+    browser.wait_for(lambda: "Address pools" in browser.text(), "the page of the Harvester")
+    assert len(driver.find_elements("css selector", "section[aria-labelledby=hosts-title] .health.good")) == 3
+    browser.look("harvester", TWO_LOOKS)
+    driver.get(f"{first}{CLUSTER}/harvester")
+    browser.wait_for(lambda: "Zones" in browser.text(), "the cluster on its Harvester")
+    browser.look("placement", TWO_LOOKS)
+    driver.get(f"{first}{CLUSTER}")
+    browser.click(".machines .name")
+    browser.wait_for(lambda: "Record" in browser.text(), "the page of the machine")
+    browser.look("machine", TWO_LOOKS)
+    browser.click("main a", "VM, disks and console")
+    browser.wait_for(lambda: driver.find_elements("css selector", "pre.console"), "the console")
+    browser.look("vm", TWO_LOOKS)
+
+
+def test_a_cluster_is_seen_on_its_harvester(tmp_path: Path, pictures: Path) -> None:
+    shell = Shell(tmp_path)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    site = ("emulate", "--state-dir", "site", "--preload", "small.yaml", "--time-scale", SPEED)
+    with (
+        shell.process(*site, until=[HARVESTER, CREDENTIALS]),
+        shell.process("serve", "--state-dir", "manager", until=[MANAGER]),
+        browsing(pictures) as browser,
+    ):
+        shell.windrow("apply", "--kubeconfig", MANAGER, "-f", CREDENTIALS, "-f", "small.yaml")
+        link = shell.windrow("dashboard", "--kubeconfig", MANAGER, "--no-open").strip()
+        first = link.partition("/sign-in")[0]
+        browser.driver.get(link)
+        browser.wait_for(lambda: browser.texts("table.clusters .health.good"), "the cluster to be ready")
+        _see_harvester(browser, first)
         assert browser.complaints() == []
 
 
