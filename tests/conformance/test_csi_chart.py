@@ -16,7 +16,6 @@ from tests.conformance.chart_rig import (
     KUBERNETES,
     NAMESPACE,
     ORIGINALS,
-    ROOT,
     Helm,
     Refused,
     of_kind,
@@ -26,6 +25,7 @@ from tests.conformance.chart_rig import (
 from tests.conformance.chart_rights_rig import Permission, rights_of
 from tests.conformance.test_charts import keys
 
+from windrow import __version__
 from windrow.bootstrap.charts import CREDENTIAL_KEY, CREDENTIAL_SECRET, Charts, harvester_values
 from windrow.core.formats.yaml import load, load_all
 from windrow.csi.cmd.arguments import Options, parse_arguments
@@ -138,7 +138,7 @@ def test_our_archive_holds_what_helm_packs_and_renders_alike(helm: Helm, tmp_pat
 def test_the_chart_is_of_this_version_of_windrow() -> None:
     chart = load((CHART / "Chart.yaml").read_text())
 
-    assert f'version = "{chart["appVersion"]}"' in (ROOT / "pyproject.toml").read_text()
+    assert chart["appVersion"] == __version__
 
 
 # --- the original's values ------------------------------------------------------------------------------------------

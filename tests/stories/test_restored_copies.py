@@ -228,6 +228,7 @@ FAULTS = {
     "release": "cannot read it",
     "distribution": "cannot read it",
     "folder": "each of the two would prune those of the other",
+    "configuration": "has etcd-s3-folder, by which the copy would have S3",
     "bucket": "names no bucket",
     "tolerations": "tolerate taint windrow.io/restored-copy",
     "charts": "chartValues give the cloud provider the name orchard",
@@ -282,6 +283,8 @@ async def unfit(copies: Copies, fault: str, kept: dict[str, str]) -> Story:
             cluster["spec"]["kubernetesVersion"] = "v1.34.7+k3s1"
         case "folder":
             rke["etcd"] = {"s3": dict(source["s3"])}
+        case "configuration":
+            rke["machineGlobalConfig"] = {"etcd-s3-folder": "orchard"}
         case "bucket":
             del source["s3"]["bucket"]
         case "tolerations":

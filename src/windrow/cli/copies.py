@@ -13,7 +13,7 @@ from windrow.clusters.api.kinds import CLUSTER, ETCD_SNAPSHOT
 from windrow.clusters.api.names import AUTHORIZED_CLUSTERS, secrets_name
 from windrow.clusters.api.operations.generations import next_generation
 from windrow.clusters.api.operations.snapshot import without_operations
-from windrow.clusters.api.operations.source import S3_TEXTS
+from windrow.clusters.api.operations.source import S3_TEXTS, drop_s3_keys
 from windrow.kubernetes.objects import Raw, annotations_of, is_dns_subdomain, name_of, nested, new_object
 from windrow.kubernetes.resources import SECRET, ObjectRef
 
@@ -104,10 +104,13 @@ def render_copy(original: Raw, name: str, request: Mapping[str, Any]) -> Raw:
     rke = dict(spec.get("rkeConfig") or {})
     etcd = {key: value for key, value in (rke.get("etcd") or {}).items() if key != "s3"}
     charts = {chart: _without_name(values) for chart, values in (rke.get("chartValues") or {}).items()}
+    config, selectors = drop_s3_keys(
+        rke.get("machineGlobalConfig") or {}, rke.get("machineSelectorConfig") or ()
+    )
+    rke |= {"machineGlobalConfig": config, "machineSelectorConfig": list(selectors)}
     rke |= {"etcd": etcd, "chartValues": charts, KEY: {**request, "generation": 1}}
-    spec["rkeConfig"] = {
-        key: value for key, value in rke.items() if value or key not in ("etcd", "chartValues")
-    }
+    left_out = ("etcd", "chartValues", "machineGlobalConfig", "machineSelectorConfig")
+    spec["rkeConfig"] = {key: value for key, value in rke.items() if value or key not in left_out}
     return new_object(CLUSTER, name, original["metadata"]["namespace"], spec=spec)
 
 

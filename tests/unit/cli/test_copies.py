@@ -115,6 +115,7 @@ def test_without_the_secret_of_the_original_nothing_opens_it(windrow: Windrow, m
 def test_a_copy_has_neither_the_operations_nor_the_names_of_its_original() -> None:
     values = {"harvester-cloud-provider": {"global": {"cattle": {"clusterName": "orchard", "a": 1}}}, "x": {}}
     rke = {"etcd": {"s3": PLACE}, "rotateToken": {"generation": 3}, "chartValues": values}
+    rke |= {"machineGlobalConfig": {"etcd-s3-folder": "orchard"}, "machineSelectorConfig": []}
     spec = {"rkeConfig": rke, "localClusterAuthEndpoint": {"enabled": True}, "kubernetesVersion": "v"}
     original = new_object(CLUSTER, "orchard", "fleet-default", spec=spec)
 

@@ -25,6 +25,7 @@ from windrow.clusters.api.operations.source import (
     RestoreSource,
     is_same_place,
     without_foreign_place,
+    without_s3_keys,
 )
 from windrow.clusters.bootstrap_data import find_restore
 from windrow.clusters.plan.operations import actions as do
@@ -115,6 +116,7 @@ def test_what_was_carried_out_is_not_checked_again():
         ({"bucket": "b", "folder": "f"}, {"bucket": "c", "folder": "f"}, False),
         ({"bucket": "b", "folder": "f"}, {"bucket": "b", "folder": "g"}, False),
         ({"bucket": "b"}, {"bucket": "b", "folder": "g"}, False),
+        ({"bucket": "b", "folder": "a/../f/."}, {"bucket": "b", "folder": "./f"}, True),
         ({"folder": "f"}, {"bucket": "b", "folder": "f"}, True),
         ({"bucket": "b", "endpoint": "https://s3:9000/"}, {"bucket": "b", "endpoint": "s3:9000"}, True),
         ({"bucket": "b", "endpoint": "http://s3"}, {"bucket": "b", "endpoint": "s4"}, False),
@@ -144,6 +146,21 @@ def test_a_copy_has_no_s3_before_it_is_separated_and_never_that_of_the_original(
     assert [(one.field, one.severity) for one in problems.found] == [
         ("spec.rkeConfig.etcd.s3", "warning")
     ] * warnings
+
+
+@pytest.mark.parametrize(
+    ("source", "given"), [(None, True), (BEGUN, False), (replace(BEGUN, separated=NOON), False)]
+)
+def test_a_copy_is_not_given_keys_that_name_s3_past_the_field_that_is_compared(
+    source: RecordedSource | None, given: bool
+):
+    config, selector = {"etcd-s3-folder": "orchard", "a": 1}, {"config": {"etcd-s3": True, "b": 2}, "x": 1}
+    problems = ProblemCollector()
+
+    found = without_s3_keys((config, (selector,)), source, Fields({}, "spec.rkeConfig", problems))
+
+    assert found == ((config, (selector,)) if given else ({"a": 1}, ({"config": {"b": 2}, "x": 1},)))
+    assert ["etcd-s3, etcd-s3-folder" in one.message for one in problems.found] == ([] if given else [True])
 
 
 def test_what_is_recorded_is_read_back():

@@ -52,7 +52,7 @@ from windrow.clusters.api.manifest.networking import check_networks, find_famili
 from windrow.clusters.api.manifest.pools import read_hostname_limit, read_pool
 from windrow.clusters.api.manifest.supported_fields import CLUSTER_FIELDS, HARVESTER_CONFIG_FIELDS
 from windrow.clusters.api.operations.recorded import read_operations
-from windrow.clusters.api.operations.source import without_foreign_place
+from windrow.clusters.api.operations.source import without_foreign_place, without_s3_keys
 from windrow.clusters.api.references import parse_secret_reference, qualify_credential
 from windrow.clusters.api.status import read_recorded_status
 from windrow.clusters.api.updates.strategy import read_upgrade_strategy
@@ -133,7 +133,8 @@ def _read_cluster(
     recorded = read_recorded_status(raw.get("status") or {}, describe_deletion(raw))
     # What runs keeps its distribution, whatever version is asked for.
     running = recorded.version or version
-    asked = _read_server_config(name_of(raw), running, pools, read_config(rke))
+    config = without_s3_keys(read_config(rke), recorded.operations.source, rke)
+    asked = _read_server_config(name_of(raw), running, pools, config)
     directory = _read_directory(rke.child("dataDirectories"), "k8sDistro")
     global_config, selectors = dict(asked.global_config), asked.selectors
     kept, servers_agree = recorded.immutable_config, True

@@ -7,8 +7,9 @@ PersistentVolumes. While it has no `separated`, the guest still has what could a
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,7 @@ S3_TEXTS = ("bucket", "endpoint", "endpointCA", "folder", "region", "cloudCreden
 S3_FIELD = "spec.rkeConfig.etcd.s3"
 MAX_NAME = 253
 MAX_TEXT = 32 * 1024  # a certificate authority; the status has it, too
+_S3_KEY = "etcd-s3"
 # What a server takes as the name of a snapshot in S3; no path.
 _FILE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,252}")
 
@@ -99,7 +101,12 @@ def is_same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         here, there = (_plain(one.get(key)), _plain(other.get(key)))
         if here and there and here != there:
             return False
-    return _plain(one.get("folder")) == _plain(other.get("folder"))
+    return _folder(one) == _folder(other)
+
+
+def _folder(place: Mapping[str, Any]) -> str:
+    """As a server names it, which joins it with the file's name as a path."""
+    return posixpath.normpath(f"/{_plain(place.get('folder'))}")
 
 
 def _plain(value: object) -> str:
@@ -120,3 +127,33 @@ def without_foreign_place(
     elif source.separated:
         return etcd
     return {key: value for key, value in etcd.items() if key != "s3"}
+
+
+Configs = tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...]]
+
+
+def list_s3_keys(global_config: Mapping[str, Any], selectors: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys of `machineGlobalConfig` and `machineSelectorConfig` that say where a server's snapshots go in S3."""
+    configs = (global_config, *(one.get("config") or {} for one in selectors))
+    return sorted({key for config in configs for key in config if key.startswith(_S3_KEY)})
+
+
+def drop_s3_keys(global_config: Mapping[str, Any], selectors: Iterable[Mapping[str, Any]]) -> Configs:
+    return _drop(global_config), tuple({**one, "config": _drop(one.get("config") or {})} for one in selectors)
+
+
+def _drop(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if not key.startswith(_S3_KEY)}
+
+
+def without_s3_keys(configs: Configs, source: RecordedSource | None, problems: Fields) -> Configs:
+    """The configuration as the machines get it: a copy has S3 by `etcd.s3` alone, which is compared with the original's folder,
+    and withheld until the copy is separated."""
+    found = list_s3_keys(*configs)
+    if source is None or not found:
+        return configs
+    fault = (
+        f"has {', '.join(found)}, which a Cluster that began with a snapshot of {source.cluster} is not given"
+    )
+    problems.warn("machineGlobalConfig", fault, f"write {S3_FIELD}, with a folder of its own")
+    return drop_s3_keys(*configs)

@@ -17,7 +17,14 @@ from windrow.clusters.api.operations.snapshot import (
     find_password,
     read_snapshot,
 )
-from windrow.clusters.api.operations.source import S3_FIELD, S3_TEXTS, STATUS, RestoreSource, is_same_place
+from windrow.clusters.api.operations.source import (
+    S3_FIELD,
+    S3_TEXTS,
+    STATUS,
+    RestoreSource,
+    is_same_place,
+    list_s3_keys,
+)
 from windrow.clusters.api.secrets import SecretData, read_secrets, render_secrets
 from windrow.clusters.bootstrap_secrets import find_fault_of_use, resolve_s3
 from windrow.clusters.context import ReconcileContext, StalePlan
@@ -60,6 +67,7 @@ class CopySource:
             raise StalePlan
         try:
             _check_cluster(source, state)
+            _check_keys(state)
             found = await self._find(source, request.name, state)
             await self._check_original(source, found, state)
             await self._check_place(source, state)
@@ -179,6 +187,16 @@ def _check_cluster(source: RestoreSource, state: ClusterState) -> None:
         raise NotFit(
             f"chartValues give the cloud provider the name {named}, by which it finds LoadBalancers on Harvester",
             "remove clusterName from chartValues",
+        )
+
+
+def _check_keys(state: ClusterState) -> None:
+    """Keys of the distribution's own name a folder in S3 past `etcd.s3`, which alone is compared with the original's."""
+    if found := list_s3_keys(state.cluster.global_config, state.cluster.selector_config):
+        raise NotFit(
+            f"machineGlobalConfig or machineSelectorConfig has {', '.join(found)}, by which the copy would have S3 before it is "
+            "separated from the original",
+            f"remove these keys, and write {S3_FIELD} with a folder of its own",
         )
 
 
