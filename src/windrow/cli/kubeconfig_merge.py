@@ -12,7 +12,7 @@ from typing import Any
 
 from windrow.core.formats.yaml import NotYaml, dump, find_values, load_unique
 from windrow.core.text import printable
-from windrow.kubernetes.kubeconfig import BadKubeconfig
+from windrow.kubernetes.kubeconfig import BadKubeconfig, parse_kubeconfig
 from windrow.kubernetes.objects import mappings_at, nested
 
 Raw = dict[str, Any]
@@ -40,6 +40,15 @@ class Merged:
 
     text: str
     contexts: tuple[str, ...]
+
+
+def check_guest_kubeconfig(guest: str) -> None:
+    """That kubectl opens no file and starts no program by it, whichever context is chosen. Raises BadKubeconfig.
+
+    Who may write the Secret that it comes from is not who runs kubectl with it.
+    """
+    for entry in mappings_at(_read(guest), "contexts"):
+        parse_kubeconfig(guest, str(entry.get("name") or ""))
 
 
 def merge_kubeconfig(

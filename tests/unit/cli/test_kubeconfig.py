@@ -58,6 +58,42 @@ def test_merge_adds_a_context_to_the_file_that_kubectl_reads(windrow: Windrow, o
     assert "s3cret" not in answer.out + answer.err
 
 
+HOSTILE = {
+    "exec": "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, args: [-c, id], interactiveMode: Never}}",
+    "auth-provider": "{auth-provider: {name: gcp}}",
+    "tokenFile": "{tokenFile: /etc/shadow}",
+    "client-key": "{client-certificate: /etc/passwd, client-key: /etc/shadow}",
+}
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--merge",), ("--file", "guest.yaml")], ids=["printed", "merged", "file"]
+)
+@pytest.mark.parametrize("entry", HOSTILE)
+@pytest.mark.parametrize("chosen", ["default", "other"])
+def test_what_a_tenant_wrote_into_the_secret_starts_no_program_and_opens_no_file(
+    windrow: Windrow, orchard: Manager, tmp_path: Path, flags: tuple[str, ...], entry: str, chosen: str
+):
+    """Whoever may edit Secrets in the namespace may write this one, and an administrator uses it."""
+    users = {"default": "{token: t}", "other": "{token: t}", chosen: HOSTILE[entry]}
+    text = f"""
+current-context: default
+clusters: [{{name: c, cluster: {{server: "https://10.0.0.1"}}}}]
+contexts: [{{name: default, context: {{cluster: c, user: default}}}}, {{name: other, context: {{cluster: c, user: other}}}}]
+users: [{{name: default, user: {users["default"]}}}, {{name: other, user: {users["other"]}}}]
+"""
+    ref = SECRET.ref("orchard-kubeconfig", "fleet-default")
+    orchard.do(lambda api: api.patch(ref, {"data": {"value": encode_base64(text)}}))
+
+    answer = windrow("kubeconfig", "orchard", *flags, env={"HOME": str(tmp_path)})
+
+    assert (answer.code, answer.out) == (exit_codes.REFUSED, "")
+    told = " ".join(answer.err.split())
+    assert "Secret fleet-default/orchard-kubeconfig is not as the manager writes it" in told
+    assert not (tmp_path / ".kube" / "config").exists()
+    assert not (tmp_path / "guest.yaml").exists()
+
+
 @pytest.mark.parametrize(
     ("existing", "changed"), [(("b", "c"), "b"), (("c",), "c"), ((), "c")], ids=["two", "one", "none"]
 )

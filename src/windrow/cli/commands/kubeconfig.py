@@ -76,6 +76,7 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
     text = _content(secret)
     if not text:
         raise _not_ready_error(cluster, context)
+    _require_plain(text, f"{metadata['namespace']}/{name}")
     if args.merge:
         _merge(args, context, cluster, text)
     elif args.file:
@@ -86,6 +87,20 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
     if args.merge or args.file:
         _warn_of_one_server(cluster, context)
     return exit_codes.OK
+
+
+def _require_plain(text: str, secret: str) -> None:
+    from windrow.cli.kubeconfig_merge import check_guest_kubeconfig
+    from windrow.kubernetes.kubeconfig import BadKubeconfig
+
+    try:
+        check_guest_kubeconfig(text)
+    except BadKubeconfig as bad:
+        raise CliError(
+            f"The kubeconfig in Secret {secret} is not as the manager writes it: {bad.message}.",
+            "See who has changed it, and do not use it. Once the Secret is deleted, the manager writes its own.",
+            exit_codes.REFUSED,
+        ) from bad
 
 
 def _warn_of_one_server(cluster: Raw, context: CliContext) -> None:
