@@ -116,6 +116,12 @@ def test_what_was_carried_out_is_not_checked_again():
         ({"bucket": "b", "folder": "f"}, {"bucket": "c", "folder": "f"}, False),
         ({"bucket": "b", "folder": "f"}, {"bucket": "b", "folder": "g"}, False),
         ({"bucket": "b"}, {"bucket": "b", "folder": "g"}, False),
+        (
+            {"bucket": "b", "endpoint": "S3.example.org.:443"},
+            {"bucket": "b", "endpoint": "s3.example.org"},
+            True,
+        ),
+        ({"bucket": "b", "folder": "F"}, {"bucket": "b", "folder": "f"}, False),  # a key of S3 has its case
         ({"bucket": "b", "folder": "a/../f/."}, {"bucket": "b", "folder": "./f"}, True),
         ({"folder": "f"}, {"bucket": "b", "folder": "f"}, True),
         ({"bucket": "b", "endpoint": "https://s3:9000/"}, {"bucket": "b", "endpoint": "s3:9000"}, True),

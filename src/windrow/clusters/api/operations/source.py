@@ -106,11 +106,13 @@ def is_same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _folder(place: Mapping[str, Any]) -> str:
     """As a server names it, which joins it with the file's name as a path."""
-    return posixpath.normpath(f"/{_plain(place.get('folder'))}")
+    return posixpath.normpath(f"/{str(place.get('folder') or '').strip().strip('/')}")
 
 
 def _plain(value: object) -> str:
-    return str(value or "").strip().removeprefix("https://").removeprefix("http://").strip("/")
+    """Without what may be written or left out: scheme, the port of HTTPS, the dot that ends a host name, upper case of a host."""
+    text = str(value or "").strip().lower().removeprefix("https://").removeprefix("http://").strip("/")
+    return text.removesuffix(":443").removesuffix(".")
 
 
 def without_foreign_place(
@@ -129,7 +131,7 @@ def without_foreign_place(
     return {key: value for key, value in etcd.items() if key != "s3"}
 
 
-Configs = tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...]]
+Configs = tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]
 
 
 def list_s3_keys(global_config: Mapping[str, Any], selectors: Iterable[Mapping[str, Any]]) -> list[str]:
