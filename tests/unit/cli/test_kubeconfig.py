@@ -74,7 +74,7 @@ HOSTILE = {
 def test_what_a_tenant_wrote_into_the_secret_starts_no_program_and_opens_no_file(
     windrow: Windrow, orchard: Manager, tmp_path: Path, flags: tuple[str, ...], entry: str, chosen: str
 ):
-    """Whoever may edit Secrets in the namespace may write this one, and an administrator uses it."""
+    """A user who may edit Secrets in the namespace may write this one, and an administrator uses it."""
     users = {"default": "{token: t}", "other": "{token: t}", chosen: HOSTILE[entry]}
     text = f"""
 current-context: default
