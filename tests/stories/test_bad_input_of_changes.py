@@ -47,10 +47,11 @@ def test_s3_that_refuses_the_snapshot_before_an_upgrade_holds_it_and_says_how_to
         async with with_bucket(a_pool("servers", 1, SERVERS)) as (it, store):
             store.refusal = 503
             await set_version(it, NEXT)
-            raw = await until(it.stage, "an etcd snapshot before the upgrade to")
-            said = nested(raw, "status", "waiting", "for") + nested(raw, "status", "waiting", "next")
-            assert "disableSnapshots" in said
+            await until(it.stage, "an etcd snapshot before the upgrade to")
             await it.sim.advance(minutes=10)
+            waiting = nested(await it.stage.get_cluster(), "status", "waiting")
+            assert "reduce your request rate" in waiting["for"]
+            assert "disableSnapshots" in waiting["next"]
             assert await kubelets(it) == {OLD}
             assert not any(nested(one, "status", "update") for one in await machines_of(it.sim, it.ref))
             store.refusal = 0
