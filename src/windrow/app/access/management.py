@@ -1,7 +1,8 @@
 """The management API as one of its users, within this process: what a dashboard shows, its user may read with kubectl.
 
 Every request is authorized by the API as that user's own. Who shows a bearer token is authenticated by it at each request, so
-that a token which is revoked ends at once. Who asks for a sign-in code is the user that the API authenticated then.
+that a token which is revoked ends at once, also where it asked for the sign-in code. Who asked for that with a client certificate is
+the user that the API authenticated then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from windrow.kubernetes.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 CODE_PATH = "/dashboard/sign-in-codes"
 ROLE_NAME = "windrow-dashboard"
 MAX_CODE_REQUEST_BYTES = 4096
+_IDENTITY = ("authorization", "impersonate-")  # headers that say who asks, as they begin
 _WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
@@ -50,7 +52,7 @@ class ManagementAccess:
 
     async def by_token(self, token: str, address: str) -> ApiUser:
         """The user of a bearer token. Raises Unauthorized, and Forbidden where the user may not ask who they are."""
-        transport = _TokenTransport(self._api, token, address)
+        transport = _CredentialTransport(self._api, (("Authorization", f"Bearer {token}"),), address)
         request = Request("POST", _WHO_AM_I, (), dumps(_SELF_SUBJECT_REVIEW), JSON)
         raw = await Client(transport).call(request)
         groups = nested(raw, "status", "userInfo", "groups", default=())
@@ -70,10 +72,17 @@ class ManagementAccess:
                 wanted = read_code_request(request.body or b"{}")
             except ValueError as error:
                 return _status(400, "BadRequest", str(error))
-            made = issue(ApiUser(user.username, user.groups, _UserTransport(self._api, user)), wanted)
+            made = issue(ApiUser(user.username, user.groups, self._as_asked(request, user)), wanted)
             return Reply(201, dumps(made), JSON, {"Cache-Control": "no-store"})
 
         self._api.routes[CODE_PATH] = answer
+
+    def _as_asked(self, request: Request, user: UserInfo) -> Transport:
+        """Requests with the token, and as the user it stands in for, of the one who asked."""
+        kept = tuple((key, value) for key, value in request.headers if key.lower().startswith(_IDENTITY))
+        if any(key.lower() == "authorization" for key, _ in kept):
+            return _CredentialTransport(self._api, kept)
+        return _UserTransport(self._api, user)
 
     def forget_codes(self) -> None:
         """Serve CODE_PATH no longer. May be repeated."""
@@ -118,21 +127,21 @@ class _UserTransport:
         """Nothing to close: there are no sockets."""
 
 
-class _TokenTransport:
-    """Requests with a bearer token, which the API reads anew each time."""
+class _CredentialTransport:
+    """Requests with the headers of a credential, which the API reads anew each time."""
 
-    def __init__(self, api: ApiServer, token: str, address: str) -> None:
-        self._api, self._token, self._peer = api, token, Peer(address=address)
+    def __init__(self, api: ApiServer, credential: tuple[tuple[str, str], ...], address: str = "") -> None:
+        self._api, self._credential, self._peer = api, credential, Peer(address=address)
 
-    def _with_token(self, request: Request) -> Request:
-        return replace(request, headers=(*request.headers, ("Authorization", f"Bearer {self._token}")))
+    def _with_credential(self, request: Request) -> Request:
+        return replace(request, headers=(*request.headers, *self._credential))
 
     async def send(self, request: Request) -> Reply:
-        return await self._api.send(self._with_token(request), self._peer)
+        return await self._api.send(self._with_credential(request), self._peer)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        async with self._api.stream(self._with_token(request), self._peer) as events:
+        async with self._api.stream(self._with_credential(request), self._peer) as events:
             yield events
 
     async def aclose(self) -> None:

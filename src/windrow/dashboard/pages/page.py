@@ -10,6 +10,7 @@ from typing import Any
 from windrow.app.harvester.reader import HarvesterReader
 from windrow.client.client import Client
 from windrow.kubernetes.errors import BadRequest
+from windrow.kubernetes.objects import is_dns_label
 
 # Of a namespace or a name in a path: none of the API is longer.
 MAX_NAME_LENGTH = 253
@@ -30,11 +31,13 @@ class PageContext:
 
     @property
     def namespace(self) -> str:
-        """The namespace that is asked for; "" for all."""
+        """The namespace that is asked for; "" for all. It stands in commands to copy, so nothing else is let in."""
         wanted = self.query.get("namespace") or self.home
-        if len(wanted) > MAX_NAME_LENGTH or "/" in wanted or not wanted.isprintable():
+        if wanted in ("", ALL_NAMESPACES):
+            return ""
+        if not is_dns_label(wanted):
             raise BadRequest("that is no name of a namespace", status=400)
-        return "" if wanted == ALL_NAMESPACES else wanted
+        return wanted
 
 
 @dataclass(frozen=True, slots=True)
