@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import random
 import stat
 import string
 import tarfile
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.support.clock import LoopClock
@@ -426,3 +429,46 @@ def test_the_log_is_recorded_while_a_manager_runs():
 
     assert "one" in buffer.text()
     assert "two" not in buffer.text()
+
+
+AWS = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        f"backups/{AWS}/orchard",
+        f"k={AWS}-1",
+        f"x{AWS}y",
+        f"{AWS[:20]}\n{AWS[20:]}",
+        f"{AWS[:20]}\\n{AWS[20:]}",
+        quote(AWS, safe=""),
+        quote(AWS, safe="").replace("%2F", "%2f"),
+        encode_base64(f"user:{AWS}"),
+        encode_base64(f"someone:{AWS}"),
+    ],
+)
+def test_a_value_of_a_secret_is_taken_out_wherever_it_stands_and_however_it_is_written(form: str) -> None:
+    redactor = Redactor(secret_values([a_secret("s", key=AWS)]))
+    told = redactor.text(f"before {form} after")
+    assert REDACTED in told
+    assert all(part not in told for part in ("K7MDENG", "FEMI", encode_base64("EXAMPLEK")[:8]))
+    assert told.startswith("before ")
+    assert told.endswith(" after")
+
+
+@pytest.mark.parametrize(
+    "secret", ["x7Kp-9aQ_zz81LmN4", "p\u00e4ssw\u00f6rd77x", "correct horse battery 7", 'pa"ss\\word9']
+)
+def test_a_value_of_any_letters_is_taken_out_of_json_and_of_words(secret: str) -> None:
+    redactor = Redactor(secret_values([a_secret("s", key=secret)]))
+    assert redactor.text(f"pool-{secret}/x") == f"pool-{REDACTED}/x"
+    assert redactor.text(json.dumps({"a": f"-{secret}-"})) == json.dumps({"a": f"-{REDACTED}-"})
+
+
+def test_what_a_text_costs_does_not_grow_with_the_secrets() -> None:
+    redactor = Redactor({"a" * 1000, *(f"{'a' * 60}{number:05}" for number in range(2000))})
+    begun = time.process_time()
+    assert redactor.text("ab" * 50_000 + "a" * 7) == "ab" * 50_000 + "a" * 7
+    assert redactor.text("a" * 1000) == REDACTED
+    assert time.process_time() - begun < 5

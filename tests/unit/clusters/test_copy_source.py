@@ -19,7 +19,7 @@ from windrow.clusters.api.operations.snapshot import SPEC_KEY, encode_spec, toke
 from windrow.clusters.api.operations.source import RecordedSource, RestoreSource
 from windrow.clusters.api.secrets import render_secrets
 from windrow.clusters.context import ReconcileContext
-from windrow.clusters.execute.copies.source import CopySource
+from windrow.clusters.execute.copies.source import CopySource, NotFit, _check_tolerations
 from windrow.core.formats.json import dumps
 from windrow.core.rng import Rng
 from windrow.core.text import encode_base64
@@ -227,3 +227,31 @@ def test_the_cluster_gets_the_authorities_of_the_original_and_the_token_of_the_s
             assert (held["server-password"], held["server-passwords-former"]) == ("then", "now")
 
     run_driven(run())
+
+
+@pytest.mark.parametrize(
+    "path", ["harvester-cloud-provider kube-vip", "harvester-cloud-provider", "harvester-csi-driver"]
+)
+@pytest.mark.parametrize("toleration", [{"operator": "Exists"}, {"key": "windrow.io/restored-copy"}])
+def test_pods_that_act_before_the_separation_are_refused(path: str, toleration: dict[str, str]) -> None:
+    with pytest.raises(NotFit, match="tolerate taint windrow.io/restored-copy"):
+        _check_tolerations(_with_tolerations(path, toleration), RestoreSource("orchard", "s", {}))
+
+
+@pytest.mark.parametrize("toleration", [{"operator": "Exists", "effect": "NoSchedule"}, {"key": "other"}])
+def test_other_tolerations_are_not(toleration: dict[str, str]) -> None:
+    _check_tolerations(
+        _with_tolerations("harvester-cloud-provider", toleration), RestoreSource("orchard", "s", {})
+    )
+
+
+def test_the_node_plugin_may_tolerate_everything() -> None:
+    values = _with_tolerations("harvester-csi-driver node", {"operator": "Exists"})
+    _check_tolerations(values, RestoreSource("orchard", "s", {}))
+
+
+def _with_tolerations(path: str, toleration: dict[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {"tolerations": [toleration]}
+    for key in reversed(path.split()):
+        values = {key: values}
+    return {"rkeConfig": {"chartValues": values}}

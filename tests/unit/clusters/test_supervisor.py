@@ -15,7 +15,7 @@ from tests.unit.clusters.supervisors import Supervisors, a_file
 
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.clusters.sources.servers import supervisor as source
-from windrow.clusters.sources.servers.masking import SecretMask
+from windrow.core.formats.masking import SecretMask
 from windrow.clusters.sources.servers.supervisor import (
     EncryptionStatus,
     EndpointNotServed,

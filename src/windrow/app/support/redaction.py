@@ -3,7 +3,8 @@
 Three nets, one behind the other, since each alone has holes:
 
 1. By place: the values of a Secret, what is called a password, token or key, inline cloud-init, and any text of several lines.
-2. By value: what is in the Secrets that were read is taken out wherever it stands, whole or a word of it, also as base64.
+2. By value: what is in the Secrets that were read is taken out wherever it stands, also within a word, over a line end, as base64, JSON
+   or a URL has it (`core.formats.masking`). Values of less than eight letters are, as words of their own.
 3. By form: PEM blocks, JSON web tokens, tokens of K3s, RKE2 and Rancher, user and password in a URL, `password: …`.
 
 Nothing tells how long a secret was.
@@ -15,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from windrow.core.formats.masking import RUN, ValueMask
 from windrow.core.text import encode_base64
 from windrow.kubernetes.objects import Raw, secret_texts
 
@@ -51,7 +53,7 @@ _FORMS = (
     re.compile(r"(?i)(?<=basic )[A-Za-z0-9+/=]{8,}"),
 )
 _ASSIGNED = re.compile(
-    r"""(?i)(["']?[\w-]*(?:passw(?:or)?d|token|secret|access[_-]?key|api[_-]?key|user[_-]?data)["']?\s*[:=]\s*)(["']?)[^\s"',;}]+"""
+    r"""(?i)((?:passw(?:or)?d|token|secret|access[_-]?key|api[_-]?key|user[_-]?data)["']?\s*[:=]\s*)(["']?)[^\s"',;}]+"""
 )
 
 
@@ -80,7 +82,9 @@ class Redactor:
     """Redacts objects and texts. `values` are secrets that are known (`secret_values`)."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        known = {one for one in values if len(one) >= 4}
+        given = {one for one in values if len(one) >= 4}
+        self._mask = ValueMask(given, REDACTED)
+        known = {one for one in given if len(one) < RUN or any(map(str.isspace, one))}
         known |= {encode_base64(one) for one in known}
         self._words = {word.rstrip("=") for word in known if _WORD.fullmatch(word.rstrip("="))}
         others = sorted({one for one in known if one.rstrip("=") not in self._words}, key=len, reverse=True)
@@ -89,6 +93,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without secrets."""
+        text = self._mask.mask(text)
         for literal in (*self._literals, *self._short):
             if literal in text:
                 text = text.replace(literal, REDACTED)

@@ -212,20 +212,35 @@ def _check_release(then: str, source: RestoreSource, state: ClusterState) -> Non
         )
 
 
+# Where the values of the charts have tolerations of pods that act on Harvester or announce addresses.
+_TOLERATIONS = (
+    (CLOUD_PROVIDER_CHART, "tolerations"),
+    (CLOUD_PROVIDER_CHART, "kube-vip", "tolerations"),
+    (CSI_DRIVER_CHART, "tolerations"),
+)
+
+
 def _check_tolerations(spec: Mapping[str, Any], source: RestoreSource) -> None:
-    """Pods that tolerate everything would act on the original before the copy is separated."""
-    for chart in (CLOUD_PROVIDER_CHART, CSI_DRIVER_CHART):
-        found = nested(spec, "rkeConfig", "chartValues", chart, "tolerations", default=())
+    """Pods that tolerate everything would act on the original before the copy is separated.
+
+    The CSI chart's `node.tolerations` may: that pod has no credential, and mounts only what a controller attached.
+    """
+    for path in _TOLERATIONS:
+        found = nested(spec, "rkeConfig", "chartValues", *path, default=())
         if any(
             _tolerates(one) for one in (found if isinstance(found, list) else ()) if isinstance(one, dict)
         ):
             raise NotFit(
-                f"chartValues of Cluster {source.cluster} have pods of {chart} tolerate taint {TAINT_KEY}, which keeps those of the "
-                "copy from acting on the original",
-                "name the keys in tolerations there, and make another snapshot",
+                f"chartValues of Cluster {source.cluster} have pods of {'.'.join(path[:-1])} tolerate taint {TAINT_KEY}, which keeps "
+                "those of the copy from acting on the original",
+                "name other keys in these tolerations, and make another snapshot",
             )
 
 
 def _tolerates(toleration: Raw) -> bool:
-    is_all = toleration.get("operator") == "Exists" and toleration.get("key") in (None, "", TAINT_KEY)
-    return is_all and toleration.get("effect") in (None, "", "NoExecute")
+    """Whether pods with it run beside the taint, which has no value."""
+    if toleration.get("effect") not in (None, "", "NoExecute"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", TAINT_KEY)
+    return toleration.get("key") == TAINT_KEY and not toleration.get("value")

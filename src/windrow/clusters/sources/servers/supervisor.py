@@ -6,7 +6,7 @@ address of its own, never through a load balancer.
 
 What went wrong is one of four errors, each with what to do next. None of them says that a request was not carried out, but
 `ServerUnreachable` with `was_sent` false: a snapshot that was asked for is looked for before it is asked for again. What
-a server says is told without the secrets of the request (`masking`).
+a server says is told without the secrets of the request (`core.formats.masking`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow.bootstrap.spec import ClusterSecrets
 from windrow.bootstrap.tokens import SERVER_USER
 from windrow.client.transport import Transport
 from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file
-from windrow.clusters.sources.servers.masking import SecretMask
+from windrow.core.formats.masking import SecretMask
 from windrow.core.errors import UserError
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.fastjson import loads
