@@ -15,7 +15,6 @@ from tests.unit.clusters.supervisors import Supervisors, a_file
 
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.clusters.sources.servers import supervisor as source
-from windrow.core.formats.masking import SecretMask
 from windrow.clusters.sources.servers.supervisor import (
     EncryptionStatus,
     EndpointNotServed,
@@ -28,6 +27,7 @@ from windrow.clusters.sources.servers.supervisor import (
     render_s3,
 )
 from windrow.core.formats.json import dumps
+from windrow.core.formats.masking import SecretMask
 from windrow.kubernetes.errors import OutcomeUnknown, ServerError, Unreachable
 from windrow.kubernetes.requests import Reply
 

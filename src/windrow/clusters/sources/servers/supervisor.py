@@ -22,11 +22,11 @@ from windrow.bootstrap.spec import ClusterSecrets
 from windrow.bootstrap.tokens import SERVER_USER
 from windrow.client.transport import Transport
 from windrow.clusters.api.operations.snapshot import SnapshotFile, read_snapshot_file
-from windrow.core.formats.masking import SecretMask
 from windrow.core.errors import UserError
 from windrow.core.formats.bounds import abbreviate
 from windrow.core.formats.fastjson import loads
 from windrow.core.formats.json import NotJson, dumps
+from windrow.core.formats.masking import SecretMask
 from windrow.core.text import encode_base64
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
