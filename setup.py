@@ -30,6 +30,7 @@ from setuptools.command.sdist import sdist
 ROOT = Path(__file__).resolve().parent
 STAMPED = Path("windrow", "__init__.py")
 DOCS = Path("windrow", "docs")
+SHIPPED = (".md", ".json")  # of docs/: pages, and the schemas that they name
 TAG = re.compile(r"v(\d+)\.(\d+)\.(\d+)((?:a|b|rc)\d+)?")
 DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>\d+)-g[0-9a-f]+")
 # 1980, the first year that a zip file can name, where no date is known.
@@ -149,14 +150,14 @@ RELEASE = read_release(ROOT)
 
 
 class BuildPy(build_py):
-    """Adds the pages of docs/ and the stamp. An editable installation has neither: it reads docs/ and asks git."""
+    """Adds docs/ and the stamp. An editable installation has neither: it reads docs/ and asks git."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
         built = Path(self.build_lib)
-        for page in sorted((ROOT / "docs").rglob("*.md")):
+        for page in sorted(path for path in (ROOT / "docs").rglob("*") if path.suffix in SHIPPED):
             place = built / DOCS / page.relative_to(ROOT / "docs")
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(page, place)

@@ -45,8 +45,9 @@ class Browser:
             time.sleep(0.1)
 
     def set_look(self, width: int, height: int, scheme: str) -> None:
-        """The size of the window, and whether its user prefers light or dark."""
+        """The size of the window, and whether its user prefers light or dark; nothing moves, so that no colour is between two."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
+        features.append({"name": "prefers-reduced-motion", "value": "reduce"})
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
