@@ -60,7 +60,7 @@ def is_opened_by_hand(request: PageRequest) -> bool:
 def has_token(request: PageRequest, session: Session) -> bool:
     """Whether a form of this session sent the request."""
     given = request.form.get(CSRF_FIELD) or request.headers.get("x-csrf-token", "")
-    return hmac.compare_digest(given.encode(), session.csrf.encode())
+    return hmac.compare_digest(given.encode(errors="surrogatepass"), session.csrf.encode())
 
 
 def session_cookie(value: str, *, secure: bool, max_age_s: int | None = None) -> str:

@@ -44,10 +44,10 @@ def path_of(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def with_query(path: str, **query: object) -> str:
-    """`path` with those of the parameters that are not empty."""
+def with_query(path: str, /, **query: object) -> str:
+    """`path` with those of the parameters that are not empty, whatever they are called."""
     given = {name: str(value) for name, value in query.items() if value not in ("", None)}
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path
 
 
 def format_age(since: datetime | None, now: datetime) -> str:

@@ -269,7 +269,7 @@ class DashboardSite:
             "layout": "fragment.html" if request.is_fragment else "layout.html",
             "live": with_query(f"/live/{page.live}", namespace=page.live_namespace) if page.live else "",
         }
-        body = render(page.template, values).encode()
+        body = render(page.template, values).encode(errors="replace")
         shown = hashlib.sha256(_AGES.sub(rb"\1", body)).hexdigest()[:16]
         if request.is_fragment and request.headers.get(SHOWN_HEADER) == shown:
             return PageResponse(204)

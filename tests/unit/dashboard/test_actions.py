@@ -264,3 +264,35 @@ def test_a_command_is_quoted_for_the_shell():
 
     assert pause(raw, {}).command == "windrow pause 'default/a;rm -rf'"
     assert "'a;rm -rf'" in upgrade(raw, {"version": "v1.35.1+k3s1"}).command
+
+
+async def test_what_the_plan_refuses_has_no_button_and_is_not_written(dashboard: Dashboard, browser: Browser):
+    page = (await browser.get(f"{AT}/actions/upgrade?version=v1.36.1%2Brke2r1")).body.decode()
+    assert "no minor may be skipped" in page
+    assert "It is refused, so nothing can be written." in page
+    assert '<button type="submit">Upgrade' not in page
+
+    form = {"version": "v1.36.1+rke2r1", "csrf": await browser.csrf()}
+    answer = await browser.post(f"{AT}/actions/upgrade", form)
+
+    assert (answer.status, b"no minor may be skipped" in answer.body) == (400, True)
+    assert (await spec_of(dashboard))["kubernetesVersion"] == "v1.34.7+rke2r1"
+
+
+async def test_what_was_refused_before_keeps_nobody_from_another_action(
+    dashboard: Dashboard, browser: Browser
+):
+    await dashboard.api.local().patch(PROD, {"spec": {"kubernetesVersion": "v1.36.1+rke2r1"}})
+
+    for action, form in (("pause", {}), ("upgrade", {"version": "v1.35.1+rke2r1"})):
+        answer = await browser.post(f"{AT}/actions/{action}", {**form, "csrf": await browser.csrf()})
+        assert answer.status == 303
+
+
+async def test_an_unknown_release_has_the_warning_of_the_plan_and_its_button(browser: Browser):
+    known = (await browser.get(f"{AT}/actions/upgrade?version=v1.35.1%2Brke2r1")).body.decode()
+    unknown = (await browser.get(f"{AT}/actions/upgrade?version=v1.35.99%2Brke2r1")).body.decode()
+
+    assert "make sure that this release exists" not in known
+    assert "make sure that this release exists" in unknown
+    assert '<button type="submit">Upgrade to v1.35.99+rke2r1</button>' in unknown

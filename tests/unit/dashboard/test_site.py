@@ -8,11 +8,12 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.unit.dashboard.conftest import Dashboard, a_cluster, add_cluster, add_tenant
+from tests.unit.dashboard.conftest import OWN, Dashboard, a_cluster, add_cluster, add_tenant
 
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.names import CLUSTER_NAME
 from windrow.dashboard.guard import SECURITY_HEADERS
+from windrow.dashboard.messages import EventStream, PageRequest
 from windrow.kubernetes.resources import EVENT
 
 SCRIPT = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*1111111}}"
@@ -442,3 +443,41 @@ async def test_an_error_of_the_api_itself_is_503_too(dashboard: Dashboard):
 
     dashboard.api.send_as = fail  # type: ignore[method-assign]
     assert (await browser.get("/clusters")).status == 503
+
+
+# --- what an address asks for -----------------------------------------------------------------------------------------
+
+HOSTILE_NAMES = ("path", "self", "request", "page", "namespace", "q", "health", "next", "code", "version", "")
+HOSTILE_VALUES = (
+    "x",
+    "",
+    "\udc80",
+    "\x00",
+    "٣",
+    "-1",
+    "9" * 5000,
+    "{{7*7}}",
+    "<b>",
+    "//evil.example",
+    "a\r\nb",
+    "é",
+)
+PATHS = ("/", "/clusters", "/activity", "/credentials", "/node-drivers", "/harvesters", "/sign-in", "/live/overview",
+         "/clusters/fleet-default/prod", "/clusters/fleet-default/prod/actions/upgrade", "/none")  # fmt: skip
+
+
+@pytest.mark.parametrize("is_signed_in", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+async def test_no_query_of_anybody_is_a_defect(dashboard: Dashboard, path: str, is_signed_in: bool):
+    await add_cluster(dashboard.api, a_cluster("prod", version="v1.34.7+rke2r1"))
+    browser = await dashboard.signed_in() if is_signed_in else dashboard.browser()
+
+    for name in HOSTILE_NAMES:
+        for value in HOSTILE_VALUES:
+            request = PageRequest("GET", path, {name: value}, {}, browser.cookies, OWN, "127.0.0.1")
+            answer = await dashboard.site.respond(request)
+            if isinstance(answer, EventStream):
+                await answer.events.aclose()  # type: ignore[attr-defined]  # a generator has it
+            else:
+                assert answer.status in (200, 303, 400, 401, 404, 429)
+                assert answer.headers.get("Location", "/").isascii()

@@ -12,8 +12,27 @@ from windrow.kubernetes.objects import mappings_at
 Raw = Mapping[str, Any]
 MAX_CONDITIONS = 100  # of one object, which are shown
 
-# True says that something is out of order, or goes on; of all others False does.
-_ABNORMAL_WHEN_TRUE = frozenset({"Updating", "Reconciling", "Stalled"})
+Health = Literal["good", "busy", "bad"]
+
+# What True and False of a condition say, where it is not that True is good and False bad.
+_POLARITY: Mapping[str, tuple[Health, Health]] = {
+    **dict.fromkeys(
+        ("Updating", "RollingOut", "Reconciling", "InProgress", "Provisioning"), ("busy", "good")
+    ),
+    **dict.fromkeys(("Paused", "RestartRequired"), ("busy", "good")),
+    **dict.fromkeys(("Stalled", "Failed", "Failure", "NetworkUnavailable"), ("bad", "good")),
+    **dict.fromkeys(("MemoryPressure", "DiskPressure", "PIDPressure"), ("bad", "good")),
+    # A property of a VM: one with a device of its host cannot migrate.
+    **dict.fromkeys(("LiveMigratable", "StorageLiveMigratable"), ("good", "good")),
+}
+# Reasons for which a change is not under way though it is asked for.
+_REASONS: Mapping[tuple[str, str], Health] = {
+    ("Updating", "UpdateFailed"): "bad",
+    ("RollingOut", "UpdateFailed"): "bad",
+    ("RollingOut", "Paused"): "busy",
+    ("RollingOut", "Canary"): "busy",
+    ("RollingOut", "Held"): "busy",
+}
 
 
 def list_conditions(raw: Raw) -> tuple[Condition, ...]:
@@ -31,12 +50,12 @@ def condition_of(raw: Raw | None, type: str) -> Condition | None:
     return _read(mappings_at(raw, "status", "conditions"), type)
 
 
-def condition_health(one: Condition) -> Literal["good", "busy", "bad"]:
+def condition_health(one: Condition) -> Health:
     """How much it deserves attention."""
-    is_true = one.status == "True"
-    if one.type in _ABNORMAL_WHEN_TRUE:
-        return "busy" if is_true else "good"
-    return "good" if is_true else "busy" if one.status == "Unknown" else "bad"
+    if one.status not in ("True", "False"):
+        return "busy"
+    when_true, when_false = _POLARITY.get(one.type, ("good", "bad"))
+    return when_true if one.status == "True" else _REASONS.get((one.type, one.reason), when_false)
 
 
 def condition_since(one: Condition) -> datetime | None:

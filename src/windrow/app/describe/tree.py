@@ -109,6 +109,7 @@ def _details(wait: Wait | None, problem: str) -> list[Remark]:
 
 def _pool_node(pool: PoolView, cluster: ClusterView, known: Set[str]) -> TreeNode:
     full = pool.ready >= pool.wanted
+    versions = {machine.version for machine in cluster.machines} - {""}
     return TreeNode(
         kind="MachinePool",
         name=pool.name,
@@ -117,13 +118,15 @@ def _pool_node(pool: PoolView, cluster: ClusterView, known: Set[str]) -> TreeNod
         health="good" if full else "busy",
         facts=(", ".join(pool.roles),) if pool.roles else (),
         marks=(("paused", "busy"),) if pool.paused else (),
-        children=tuple(_machine_node(machine, known) for machine in pool.machines),
+        children=tuple(
+            _machine_node(machine, known, versions_differ=len(versions) > 1) for machine in pool.machines
+        ),
     )
 
 
-def _machine_node(machine: MachineView, known: Set[str]) -> TreeNode:
+def _machine_node(machine: MachineView, known: Set[str], *, versions_differ: bool) -> TreeNode:
     state = machine_state(machine)
-    version = machine.version if machine.is_outdated else ""
+    version = machine.version if machine.is_outdated or versions_differ else ""
     node = TreeNode(
         kind="Machine",
         name=machine.name,

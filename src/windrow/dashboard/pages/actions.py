@@ -13,15 +13,14 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.app.plan import ClusterPlan, plan_existing
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.names import CANARY, REPLACE_NOW, RETRY_UPDATE
 from windrow.clusters.api.operations.generations import next_generation
 from windrow.clusters.change.describe import group_alike
-from windrow.core.errors import UserError
+from windrow.dashboard.pages.forecast import Forecast, foresee
 from windrow.dashboard.pages.page import Page, PageContext
 from windrow.dashboard.rendering import path_of
-from windrow.kubernetes.errors import BadRequest, KubeError, NotFound
+from windrow.kubernetes.errors import BadRequest, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, mappings_at, nested
 from windrow.kubernetes.resources import ObjectRef
 
@@ -214,9 +213,8 @@ async def review(context: PageContext, form: Form) -> Reviewed:
 async def preview(context: PageContext) -> Page:
     """What an action would write and bring about. Nothing is written."""
     found = await review(context, context.query)
-    plan, hidden = None, ""
-    if found.ref.kind == CLUSTER:
-        plan, hidden = await _plan_with(context, found)
+    foreseen = await _foresee(context, found)
+    plan = foreseen.plan
     values = {
         "change": found.change,
         "back": found.back,
@@ -225,28 +223,34 @@ async def preview(context: PageContext) -> Page:
         "namespace": context.names[1],
         "plan": plan,
         "groups": group_alike(plan.pending) if plan is not None else (),
-        "plan_hidden": hidden,
+        "plan_hidden": foreseen.hidden,
+        "errors": foreseen.errors,
+        "warnings": foreseen.warnings,
+        "is_refused": bool(foreseen.refused),
     }
     return Page("action.html", found.change.title, values, "clusters", commands=(found.change.command,))
 
 
 async def execute(context: PageContext, form: Form) -> str:
-    """Write it, as the user. Gives the path of the page that shows it. Raises what the API says, Conflict included."""
+    """Write it, as the user. Gives the path of the page that shows it. Raises BadRequest for what the plan refuses, and what the
+    API says, Conflict included."""
     found = await review(context, form)
+    if refused := (await _foresee(context, found)).refused:
+        said = "; ".join(f"{one.message} → {one.hint}" for one in refused)
+        raise BadRequest(f"refused, and nothing was written: {said}", status=400)
     patch = [one for step in found.change.steps for one in step.as_patch()]
     await context.api.json_patch(found.ref, patch)
     return found.back
 
 
-async def _plan_with(context: PageContext, found: Reviewed) -> tuple[ClusterPlan | None, str]:
-    """The plan of the Cluster with the steps, or why there is none."""
+async def _foresee(context: PageContext, found: Reviewed) -> Forecast:
+    """What the steps bring about; of a Machine, nothing is told."""
+    if found.ref.kind != CLUSTER:
+        return Forecast()
     raw = deepcopy(found.raw)
     for step in found.change.steps:
         _put(raw, step)
-    try:
-        return await plan_existing(raw, context.api, context.now), ""
-    except (UserError, KubeError) as error:
-        return None, error.message
+    return await foresee(found.raw, raw, context.api, context.now)
 
 
 def _put(raw: Any, step: Step) -> None:

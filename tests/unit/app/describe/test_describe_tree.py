@@ -68,3 +68,17 @@ def test_a_paused_pool_and_a_failed_update_are_marked_beside_the_state():
     assert node.marks == (("paused", "busy"),)
     assert (node.children[0].marks, node.children[0].facts) == ((("update failed", "bad"),), ("10.0.0.1",))
     assert node.children[0].remarks == ()
+
+
+def test_each_machine_has_its_version_while_machines_differ_in_it():
+    done = replace(MACHINE, name="done", version="v1.35.7+rke2r1")
+    old = replace(MACHINE, name="old", version="v1.34.7+rke2r1", is_outdated=True)
+    new = replace(MACHINE, name="new")
+
+    def versions(*machines: MachineView) -> list[tuple[str, ...]]:
+        pools = (replace(POOL, machines=machines[:1]), replace(POOL, name="b", machines=machines[1:]))
+        tree = cluster_tree(replace(CLUSTER, pools=pools))
+        return [node.facts for pool in tree.children for node in pool.children]
+
+    assert versions(done, old, new) == [("v1.35.7+rke2r1",), ("v1.34.7+rke2r1",), ()]
+    assert versions(done, replace(done, name="too"), new) == [(), (), ()]

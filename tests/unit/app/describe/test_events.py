@@ -8,6 +8,7 @@ import pytest
 
 from windrow.app.describe.conditions import condition_health, list_conditions
 from windrow.app.describe.events import list_events, read_event, select_events
+from windrow.kubernetes.conditions import Condition
 
 
 def an_object(name: str, namespace: str = "a", **spec: Any) -> dict[str, Any]:
@@ -81,3 +82,27 @@ def test_ready_comes_first_and_then_what_is_not_as_it_should_be():
         ("Zoned", "busy"),
         ("Accepted", "good"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("type", "status", "reason", "health"),
+    [
+        ("RollingOut", "False", "NotRollingOut", "good"),
+        ("RollingOut", "True", "Updating", "busy"),
+        ("RollingOut", "False", "UpdateFailed", "bad"),
+        ("RollingOut", "False", "Held", "busy"),
+        ("Updating", "False", "NotUpdating", "good"),
+        ("Updating", "False", "UpdateFailed", "bad"),
+        ("DiskPressure", "False", "", "good"),
+        ("DiskPressure", "True", "", "bad"),
+        ("RestartRequired", "True", "", "busy"),
+        ("RestartRequired", "Unknown", "", "busy"),
+        ("LiveMigratable", "False", "", "good"),
+        ("UpToDate", "False", "", "bad"),
+        ("Accepted", "False", "Invalid", "bad"),
+    ],
+)
+def test_a_condition_is_good_at_the_status_that_its_type_says(
+    type: str, status: Any, reason: str, health: str
+):
+    assert condition_health(Condition(type, status, reason)) == health
