@@ -13,11 +13,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.app.manifest_checks.edits import Forecast, foresee
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.names import CANARY, REPLACE_NOW, RETRY_UPDATE
 from windrow.clusters.api.operations.generations import next_generation
 from windrow.clusters.change.describe import group_alike
-from windrow.dashboard.pages.forecast import Forecast, foresee
 from windrow.dashboard.pages.page import Page, PageContext
 from windrow.dashboard.rendering import path_of
 from windrow.kubernetes.errors import BadRequest, NotFound

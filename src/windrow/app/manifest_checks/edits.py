@@ -16,8 +16,8 @@ from windrow.machines.port import Problem
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The plan, or in `hidden` why there is none. `refused` and `warnings` are those that the edit brings: what was refused before
-    it keeps nobody from another edit. What is refused stands in the plan, or in `errors`."""
+    """The plan, or in `hidden` why there is none. `refused` and `warnings` are those that the edit brings: what was refused
+    before it does not forbid another edit. What is refused stands in the plan, or in `errors`."""
 
     plan: ClusterPlan | None = None
     hidden: str = ""
