@@ -279,9 +279,7 @@ async def test_what_the_plan_refuses_has_no_button_and_is_not_written(dashboard:
     assert (await spec_of(dashboard))["kubernetesVersion"] == "v1.34.7+rke2r1"
 
 
-async def test_what_was_refused_before_does_not_forbid_another_action(
-    dashboard: Dashboard, browser: Browser
-):
+async def test_what_was_refused_before_does_not_forbid_another_action(dashboard: Dashboard, browser: Browser):
     await dashboard.api.local().patch(PROD, {"spec": {"kubernetesVersion": "v1.36.1+rke2r1"}})
 
     for action, form in (("pause", {}), ("upgrade", {"version": "v1.35.1+rke2r1"})):
