@@ -23,7 +23,6 @@ MASK = "***"
 PIECE = 64
 
 _SPACE = re.compile(r"(?:\s|\\[nr])+")
-_SOLID = re.compile(r"(?:(?!\\[nr])\S)+")
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
@@ -70,11 +69,10 @@ class Pieces:
         hidden = list(self._find(flat)) if self._known else []
         if not hidden:
             return text
-        starts, origins, at = [], [], 0
-        for run in _SOLID.finditer(text):
-            starts.append(at)
-            origins.append(run.start())
-            at += len(run[0])
+        starts, origins, place = [0], [0], 0
+        for gap in _SPACE.finditer(text):
+            starts.append(starts[-1] + gap.start() - place)
+            origins.append(place := gap.end())
 
         def origin(place: int) -> int:
             found = bisect_right(starts, place) - 1
