@@ -33,6 +33,11 @@ def test_nothing_is_left_of_a_secret_in_any_of_its_forms(form: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["0123456789", "0123456789a", "0123456789ab"])
+def test_a_secret_that_is_encoded_alone_goes_with_its_padding(secret: str) -> None:
+    assert ValueMask([secret], "*").mask(f"-{base64_of(secret)}-") == "-*-"
+
+
+@pytest.mark.parametrize("secret", ["0123456789", "0123456789a", "0123456789ab"])
 @pytest.mark.parametrize("before", ["", "u", "us", "user:"])
 def test_what_stands_beside_a_secret_in_base64_changes_only_the_letters_that_both_share(
     secret: str, before: str
