@@ -294,3 +294,13 @@ async def test_an_unknown_release_has_the_warning_of_the_plan_and_its_button(bro
     assert "make sure that this release exists" not in known
     assert "make sure that this release exists" in unknown
     assert '<button type="submit">Upgrade to v1.35.99+rke2r1</button>' in unknown
+
+
+def test_scaling_is_tied_to_the_pool_that_was_shown():
+    """Pools stand in a list: in another order meanwhile, another pool would be scaled."""
+    name = ("spec", "rkeConfig", "machinePools", 0, "name")
+
+    assert (
+        Step(name, "servers", "servers")
+        in scale(a_cluster("prod"), {"pool": "servers", "quantity": "5"}).steps
+    )
