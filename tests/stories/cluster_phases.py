@@ -219,19 +219,7 @@ async def copy(stage: DemoCluster) -> None:
     await stage.manager.create(CLUSTER, render_copy(original, COPY, {"name": file, "from": source}))
     made = replace(stage, name=COPY)
 
-    def is_so(world: Objects) -> bool | None:
-        done = nested(world.get((namespace, COPY)), "status", "etcdSnapshotRestorePhase")
-        assert done != "Failed"
-        return True if done == "Finished" else None
-
-    await wait_for(
-        stage.manager.transport,
-        CLUSTER,
-        is_so,
-        what="the copy",
-        clock=stage.clock,
-        within=2 * stage.timeout,
-    )
+    await _wait_for_restore(made)
     await made.wait_for_settled()
     await stage.wait_for_settled()
 
@@ -264,6 +252,11 @@ async def _restore(stage: DemoCluster, **request: str) -> None:
         {"spec": {"rkeConfig": {"etcdSnapshotRestore": {"generation": 1, **request}}}},
     )
 
+    await _wait_for_restore(stage)
+    await stage.wait_for_settled()
+
+
+async def _wait_for_restore(stage: DemoCluster) -> None:
     def is_so(world: Objects) -> bool | None:
         done = nested(world.get((stage.namespace, stage.name)), "status", "etcdSnapshotRestorePhase")
         assert done != "Failed"
@@ -273,11 +266,10 @@ async def _restore(stage: DemoCluster, **request: str) -> None:
         stage.manager.transport,
         CLUSTER,
         is_so,
-        what="the restore",
+        what=f"the restore of {stage.name}",
         clock=stage.clock,
         within=2 * stage.timeout,
     )
-    await stage.wait_for_settled()
 
 
 async def delete(stage: DemoCluster) -> None:

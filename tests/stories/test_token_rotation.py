@@ -169,16 +169,22 @@ async def roll_back(it: Story, held: dict[str, str]) -> None:
     )
 
 
+async def roll_back_a_rotation(it: Story) -> dict[str, str]:
+    """The token is rotated, and the manager's Secret is as before; what it held then is returned."""
+    await it.stage.wait_for_settled()
+    before = await tokens(it)
+    await ask(it, rotateToken={"generation": 1})
+    await phase(it, "Done")
+    await it.stage.wait_for_settled()
+    now = await tokens(it)
+    await roll_back(it, before)
+    return now
+
+
 def test_a_manager_that_was_restored_from_before_the_rotation_says_that_its_token_is_rejected() -> None:
     async def story() -> None:
         async with a_story(a_pool("servers", 1, SERVERS)) as it:
-            await it.stage.wait_for_settled()
-            before = await tokens(it)
-            await ask(it, rotateToken={"generation": 1})
-            await phase(it, "Done")
-            await it.stage.wait_for_settled()
-            now = await tokens(it)
-            await roll_back(it, before)
+            now = await roll_back_a_rotation(it)
             await ask(it, rotateToken={"generation": 2})
             status = await phase(it, "Failed", "Done", generation=2)
             message = status["rotateTokenRun"]["message"]
@@ -197,13 +203,7 @@ def test_a_manager_that_was_restored_from_before_the_rotation_says_that_its_toke
 def test_a_manager_with_the_token_of_before_a_rotation_writes_it_onto_no_server() -> None:
     async def story() -> None:
         async with a_story(a_pool("servers", 1, SERVERS)) as it:
-            await it.stage.wait_for_settled()
-            before = await tokens(it)
-            await ask(it, rotateToken={"generation": 1})
-            await phase(it, "Done")
-            await it.stage.wait_for_settled()
-            now = await tokens(it)
-            await roll_back(it, before)
+            now = await roll_back_a_rotation(it)
             await ask(it, machineGlobalConfig={"kubelet-arg": ["max-pods=99"]})
             await until(it.stage, "server-password in the Secret of the cluster to be corrected")
             await it.sim.advance(minutes=10)

@@ -45,8 +45,7 @@ async def harvesters(context: PageContext) -> Page:
         return await harvester(replace(context, names=(ref.namespace, ref.name)))
     namespace = context.namespace
     lines = list_credential_lines(await context.api.list(CLUSTER, namespace))
-    scope = f"-n {namespace}" if namespace else "-A"
-    commands = (f"kubectl get clusters.provisioning.cattle.io {scope} -o custom-columns=NAME:.metadata.name,SECRET:.spec.cloudCredentialSecretName",)  # fmt: skip
+    commands = (f"kubectl get clusters.provisioning.cattle.io {context.scope} -o custom-columns=NAME:.metadata.name,SECRET:.spec.cloudCredentialSecretName",)  # fmt: skip
     values = {"lines": lines, "namespace": namespace}
     return Page("harvesters.html", "Harvester", values, "harvesters", "overview", namespace, commands)
 

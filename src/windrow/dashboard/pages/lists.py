@@ -43,8 +43,10 @@ async def activity(context: PageContext) -> Page:
     namespace = context.namespace
     events = list_events(await context.api.list(EVENT, namespace))
     values = {"events": events[: -MAX_EVENTS - 1 : -1], "namespace": namespace, "total": len(events)}
-    scope = f"-n {namespace}" if namespace else "-A"
-    commands = (f"windrow events {scope}", f"kubectl get events {scope} --sort-by=.lastTimestamp")
+    commands = (
+        f"windrow events {context.scope}",
+        f"kubectl get events {context.scope} --sort-by=.lastTimestamp",
+    )
     return Page("activity.html", "Activity", values, "activity", "activity", namespace, commands)
 
 
@@ -55,9 +57,8 @@ async def credentials(context: PageContext) -> Page:
     far = datetime.max.replace(tzinfo=context.now.tzinfo)
     rows.sort(key=lambda row: (row.health == "good", row.certificates_end or far, row.namespace, row.cluster))
     values = {"rows": rows, "namespace": namespace}
-    scope = f"-n {namespace}" if namespace else "-A"
     columns = "NAMESPACE:.metadata.namespace,NAME:.metadata.name,SECRET:.spec.cloudCredentialSecretName,END:.status.certificatesExpiryDate"
-    command = f"kubectl get clusters.provisioning.cattle.io {scope} -o custom-columns={columns}"
+    command = f"kubectl get clusters.provisioning.cattle.io {context.scope} -o custom-columns={columns}"
     return Page("credentials.html", "Credentials", values, "credentials", "overview", namespace, (command,))
 
 

@@ -80,7 +80,6 @@ async def overview(context: PageContext) -> Page:
     chosen = choose(rows, search, health if health in FILTERS else "")
     number = page_number(context.query.get("page", ""), len(chosen))
     counts = {name: sum(row.health == name for row in rows) for name in FILTERS if name}
-    scope = f"-n {namespace}" if namespace else "-A"
     values = {
         "rows": chosen[(number - 1) * ROWS : number * ROWS],
         "total": len(rows),
@@ -93,5 +92,8 @@ async def overview(context: PageContext) -> Page:
         "number": number,
         "pages": max(-(-len(chosen) // ROWS), 1),
     }
-    commands = (f"windrow status {scope}", f"kubectl get clusters.provisioning.cattle.io {scope}")
+    commands = (
+        f"windrow status {context.scope}",
+        f"kubectl get clusters.provisioning.cattle.io {context.scope}",
+    )
     return Page("overview.html", "Clusters", values, "clusters", "overview", namespace, commands)

@@ -39,6 +39,11 @@ class PageContext:
             raise BadRequest("that is no name of a namespace", status=400)
         return wanted
 
+    @property
+    def scope(self) -> str:
+        """That namespace, or all, as a flag of kubectl and windrow."""
+        return f"-n {self.namespace}" if self.namespace else "-A"
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
