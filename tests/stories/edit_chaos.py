@@ -239,6 +239,7 @@ class Life:
     seen: Counter[str] = field(default_factory=Counter)
     asked: set[str] = field(default_factory=set)  # uids of VMs that the run itself deleted
     struck: set[str] = field(default_factory=set)  # names of machines that the run itself struck
+    ever_struck: set[str] = field(default_factory=set)  # also before the present step
     undone: dict[str, Counter[Change]] = field(default_factory=dict)  # turns under way as the user edited
     at_rest: list[Raw] = field(default_factory=list)  # the documents when the step began
     version: str = (
@@ -742,6 +743,7 @@ async def _strike(life: Life) -> None:
     if vm is None:
         return
     life.struck.add(name)
+    life.ever_struck.add(name)
     life.instants.quorum_excused = members < 5
     kind = life.pick(("lost", "stopped", "away"))
     life.seen[f"machine {kind}"] += 1
@@ -791,7 +793,7 @@ def _compare(life: Life, plans: list[ClusterPlan], before: Inventory, after: Inv
         is_rolled = any(one.change == "replace" for one in plans[0].pending.machines)
         if not life.struck and not is_rolled:
             concurrency = 2 if _rke(life.documents).get("upgradeStrategy") else 1
-            faults += find_disorder(plans[0], done, concurrency)
+            faults += find_disorder(plans[0], done, before.servers, concurrency)
         return faults
     life.seen["compared by excess"] += 1
     if len(plans) == 1 and _spec(life.documents).get("paused"):
@@ -922,10 +924,12 @@ async def find_not_running(life: Life) -> list[str]:
 
 
 def _is_failed_by_squalls(made: tuple[int, str], life: Life, run: Raw) -> bool:
-    """Whether each member that made none has had as many refusals as it may, of the squalls' making."""
-    failed = [node for node in (run.get("nodes") or {}).values() if not node.get("snapshot")]
+    """Whether each member that made none was struck itself, or has had as many refusals as it may, of the squalls' making."""
+    failed = {name: node for name, node in (run.get("nodes") or {}).items() if not node.get("snapshot")}
     return made == (life.snapshots, "Failed") and all(
-        node["tries"] >= MAX_TRIES and any(one in node["message"] for one in SQUALL_WORDS) for node in failed
+        name in life.ever_struck
+        or (node["tries"] >= MAX_TRIES and any(one in node["message"] for one in SQUALL_WORDS))
+        for name, node in failed.items()
     )
 
 

@@ -7,7 +7,7 @@ that was started without a boot was restarted. The serial consoles say when.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
@@ -188,9 +188,14 @@ def find_excess(
 
 
 def find_disorder(
-    plan: ClusterPlan, done: Mapping[str, Done], most_at_once: int = 1, excused: Iterable[str] = ()
+    plan: ClusterPlan,
+    done: Mapping[str, Done],
+    servers: Collection[str],
+    most_at_once: int = 1,
+    excused: Iterable[str] = (),
 ) -> list[str]:
-    """Where machines did not have their turns in the order of the plan, as far as turns under way at once leave one."""
+    """Where machines did not have their turns in the order of the plan, as far as turns under way at once leave one. Servers that
+    restart for a request as well follow that one in an order of its own, its leader first: one of the two restarts is seen."""
     turns = [
         one.machine
         for one in plan.pending.turns
@@ -199,9 +204,16 @@ def find_disorder(
         and done.get(one.machine, Done()).times == Counter({"service restart": 1})
     ]
     had = sorted(turns, key=lambda name: done[name].at_s)
+    if plan.requests:
+        had, turns = [_side(name, servers) for name in had], [_side(name, servers) for name in turns]
+        return [] if had == turns else [f"turns were predicted of {turns}, and were had by {had}"]
     if any(abs(had.index(name) - place) >= most_at_once for place, name in enumerate(turns)):
         return [f"turns were predicted in the order {turns}, and were had in the order {had}"]
     return []
+
+
+def _side(name: str, servers: Collection[str]) -> str:
+    return "a server" if name in servers else "a worker"
 
 
 # -- a user with files ---------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ class User:
         except NoRest as unrest:
             return Row(planned, (f"no rest: {unrest}",))
         done = find_done(before, await take_inventory(self.sim, self.stage, self.consoles), self.consoles)
-        faults = [*find_differences(plan, before, done), *find_disorder(plan, done)]
+        faults = [*find_differences(plan, before, done), *find_disorder(plan, done, before.servers)]
         errors = [f"{one.field}: {one.message}" for result in checked for one in result.errors]
         left = await plan_documents(self.sim, documents)
         self.pending = frozenset(str(field) for one in left.pending.machines for field in one.fields)

@@ -41,6 +41,7 @@ from windrow.clusters.api.updates.turn import SERVICE_RESTART, MachineUpdate, re
 from windrow.clusters.change.fields import OptionRules
 from windrow.clusters.change.pending import pending_changes
 from windrow.clusters.change.rollout import (
+    find_outgoing_server,
     find_replicas,
     find_rolling,
     is_outdated,
@@ -48,7 +49,9 @@ from windrow.clusters.change.rollout import (
     list_removable,
 )
 from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
+from windrow.clusters.plan.operations import restarts
 from windrow.clusters.plan.planner import Plan
+from windrow.clusters.plan.updates.gates import why_not_begin
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.clusters.status import derive_cluster
 from windrow.clusters.updates.status import rolling_out_condition
@@ -546,3 +549,45 @@ def test_a_machine_that_is_missing_is_created_though_a_rotation_begins() -> None
     )
 
     assert len(of_kind(plan, CreateMachine)) == 1
+
+
+LONE = a_pool("servers", 1, SERVER)
+
+
+def test_a_server_does_not_restart_while_the_one_whose_place_it_takes_is_an_etcd_member() -> None:
+    """Red before: of two members, one too many for a while, the new one was restarted, and etcd had no quorum."""
+    pool = wanted(LONE)
+    old, fresh = a_machine("s1", LONE), new("s2", LONE)
+    removing = planned(a_cluster(pool), [old, fresh])
+    assert deleted(removing) == ["s1"]
+
+    state = look(a_cluster(pool), [old, fresh])
+    assert find_outgoing_server(state) == "s1"
+    assert why_not_begin(fresh, state, ()) == (
+        "etcd would keep 1 of 2 members meanwhile; s1 is replaced first"
+    )
+
+
+def test_a_server_restarts_where_no_other_is_about_to_go() -> None:
+    two = a_pool("servers", 2, SERVER)
+    state = look(a_cluster(two), some("s", 2, two))
+    assert (find_outgoing_server(state), why_not_begin(state.machines[0], state, ())) == ("", "")
+    pool = wanted(LONE)
+    pair = [a_machine("s1", LONE), new("s2", LONE)]
+    for held_up in (a_cluster(replace(pool, paused=True)), a_cluster(pool, paused=True)):
+        assert find_outgoing_server(look(held_up, pair)) == ""
+
+
+def test_four_members_can_do_without_the_one_that_restarts() -> None:
+    pool = wanted(SERVERS)
+    state = look(a_cluster(pool), [*some("s", 3, SERVERS), new("s4", SERVERS)])
+    assert find_outgoing_server(state) == "s2"  # s1 is the one through which others join
+    assert why_not_begin(state.machines[3], state, ()) == ""
+
+
+def test_a_rotation_begins_once_the_server_has_gone_whose_replacement_is_there() -> None:
+    """Red before: its restarts took quorum from two members that were one afterwards."""
+    pair = [a_machine("s1", LONE), new("s2", LONE)]
+    assert restarts.why_not_begin(look(a_cluster(wanted(LONE)), pair)) == "Machine s1 to be replaced"
+    assert restarts.why_not_begin(look(a_cluster(wanted(LONE)), pair[1:])) == ""
+    assert restarts.why_not_begin(look(a_cluster(wanted(LONE)), pair[:1])) == ""  # which may wait for ever

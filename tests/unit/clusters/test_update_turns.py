@@ -33,6 +33,7 @@ from tests.unit.clusters.builders import (
 from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.operations.recorded import Operations
+from windrow.clusters.api.operations.rotations import RecordedTokenRotation
 from windrow.clusters.api.updates.int_or_percent import IntOrPercent
 from windrow.clusters.api.updates.strategy import DrainOptions, UpgradeStrategy
 from windrow.clusters.api.updates.turn import (
@@ -913,6 +914,24 @@ def test_files_that_servers_apply_by_themselves_are_written_on_all_api_servers_a
 
     begun = of_kind(plan, BeginUpdate)
     assert [(one.subject, one.update.change) for one in begun if isinstance(one, BeginUpdate)] == [
+        ("s1", "live"),
+        ("s2", "live"),
+        ("s3", "live"),
+    ]
+
+
+def test_workers_have_their_turns_after_servers_whose_files_are_written_first() -> None:
+    """Red before: while the servers got the files with a new token, a worker restarted for the change that they had yet to get."""
+    token = RecordedTokenRotation(generation=1, phase="PostRotateRestart", id="token-1-7", since=NOON)
+    cluster = upgraded(SERVERS, WORKERS)
+    operations = replace(cluster.recorded.operations, token=token)
+    cluster = replace(cluster, recorded=replace(cluster.recorded, operations=operations))
+
+    plan = plan_of(cluster, [*some("s", 3, SERVERS), *some("w", 3, WORKERS)])
+
+    assert [
+        (one.subject, one.update.change) for one in of_kind(plan, BeginUpdate) if isinstance(one, BeginUpdate)
+    ] == [
         ("s1", "live"),
         ("s2", "live"),
         ("s3", "live"),

@@ -50,6 +50,15 @@ def find_rolling(state: ClusterState) -> Mapping[str, str]:
 
 
 def _why_held(pool: Pool, state: ClusterState) -> str:
+    if held := _why_suspended(pool, state):
+        return held
+    if busy := sorted(machine.name for machine in state.active if machine.record.update is not None):
+        return f"Machine {busy[0]} has its turn"
+    return ""
+
+
+def _why_suspended(pool: Pool, state: ClusterState) -> str:
+    """Why no machine of the pool is replaced, also where no turn is under way."""
     if not state.recorded.provisioned:
         return "the cluster is being created"
     if state.cluster.paused:
@@ -63,8 +72,6 @@ def _why_held(pool: Pool, state: ClusterState) -> str:
     # A server would join with what another one takes after its restart only, and be one of two members when that restarts.
     if rotation := state.recorded.operations.rotation_under_way:
         return f"{rotation} first"
-    if busy := sorted(machine.name for machine in state.active if machine.record.update is not None):
-        return f"Machine {busy[0]} has its turn"
     return ""
 
 
@@ -140,6 +147,17 @@ def _find_budget(pool: Pool) -> tuple[int, int]:
         pool.max_unavailable.resolve_down(pool.quantity),
     )
     return (surge, unavailable) if surge or unavailable else (0, 1)
+
+
+def find_outgoing_server(state: ClusterState) -> str:
+    """A server of which the replacement is there already, so that it is about to go; "" where there is none, or its rollout is held by
+    more than a turn."""
+    for pool in state.cluster.pools:
+        outdated = list_outdated(state).get(pool.name, ())
+        is_surging = pool.is_server and len(state.of_pool(pool)) > pool.quantity
+        if is_surging and outdated and not _why_suspended(pool, state):
+            return outdated[0].machine
+    return ""
 
 
 def list_removable(

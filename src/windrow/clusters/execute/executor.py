@@ -216,6 +216,8 @@ class Executor:
                 await self._on_machine.untaint_node(action, state)
             case do.CordonNode():
                 await self._on_machine.cordon_node(action, state)
+            case do.UncordonNode():
+                await self._on_machine.uncordon_node(action, state)
             case do.EvictPods():
                 await self._on_machine.evict_pods(action, state)
             case do.RemoveEtcdMember():

@@ -37,7 +37,7 @@ from windrow.clusters.context import (
     get_machine,
     patch_observed_node,
 )
-from windrow.clusters.execute.cordons import render_cordon
+from windrow.clusters.execute.cordons import render_cordon, render_uncordon
 from windrow.clusters.orphans import location_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.addresses import list_node_ips
@@ -224,6 +224,11 @@ class MachineActions:
     async def cordon_node(self, action: do.CordonNode, state: ClusterState) -> None:
         found = get_machine(action.machine, state)
         await patch_observed_node(self._guests, state, found.node, action.node, render_cordon(found.node))
+
+    async def uncordon_node(self, action: do.UncordonNode, state: ClusterState) -> None:
+        found = get_machine(action.machine, state)
+        if change := render_uncordon(found.node):
+            await patch_observed_node(self._guests, state, found.node, action.node, change)
 
     async def evict_pods(self, action: do.EvictPods, state: ClusterState) -> None:
         client, seconds = get_connection(self._guests, state).client, action.grace_period

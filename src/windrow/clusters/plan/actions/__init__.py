@@ -65,6 +65,7 @@ from windrow.clusters.plan.actions.machines import (
     ScrubBootstrapData,
     StartVM,
     TaintNode,
+    UncordonNode,
     UntaintNode,
 )
 from windrow.clusters.plan.actions.partial import (
@@ -172,6 +173,7 @@ __all__ = [
     "ScrubBootstrapData",
     "StartVM",
     "TaintNode",
+    "UncordonNode",
     "UntaintNode",
     "UpdateAction",
     "UpdateLoadBalancer",

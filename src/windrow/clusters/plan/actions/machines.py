@@ -95,6 +95,13 @@ class CordonNode(MachineActionBase, reason="CordonNode", done="Cordoned Node {ac
 
 
 @dataclass(frozen=True)
+class UncordonNode(MachineActionBase, reason="UncordonNode", done="Uncordoned Node {action.node}"):
+    """Make the Node schedulable again, and take the mark away that the manager has cordoned it."""
+
+    node: str
+
+
+@dataclass(frozen=True)
 class EvictPods(MachineActionBase, reason="EvictPods"):
     """Evict pods from the Node, as their PodDisruptionBudgets allow; or delete them, with no regard to these. They have
     `grace_period` seconds to end, or None for what each has itself."""
@@ -152,6 +159,7 @@ MachineAction = (
     | TaintNode
     | UntaintNode
     | CordonNode
+    | UncordonNode
     | EvictPods
     | RemoveEtcdMember
     | DeleteVM

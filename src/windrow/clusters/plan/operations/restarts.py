@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from windrow.clusters.api.operations.rotations import AGENT_SERVICES, RecordedRotation
+from windrow.clusters.change.rollout import find_outgoing_server
 from windrow.clusters.plan.operations.snapshots import find_runtime
 from windrow.clusters.state import ClusterState, MachineState
 from windrow.core.text import join_some
@@ -147,6 +148,8 @@ def why_not_begin(state: ClusterState) -> str:
         return f"the turn of Machine {turns[0]} to end"
     if not state.recorded.provisioned:
         return "all machines to join"
+    if outgoing := find_outgoing_server(state):  # a restart of one of two etcd members is one without quorum
+        return f"Machine {outgoing} to be replaced"
     if find_leader(state) is None:
         return "a server to be Ready, and the guest API to answer"
     return "spec.paused to be unset" if state.cluster.paused else ""

@@ -32,6 +32,8 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
         return
     waiting = [machine for machine in waiting if is_revision_recorded(wanted[machine.name], state)]
     begin_live(waiting, wanted, state, partial)
+    # Also by files that are to be written first: what else a server has to run is newer than what workers run after it.
+    first = min((tier_of(machine, state) for machine in (*waiting, *in_turn)), default=0)
     waiting = [machine for machine in waiting if wanted[machine.name].change != LIVE]
     in_turn = [machine for machine in in_turn if not is_live(machine)]
     if not waiting or any(not has_turn(machine) for machine in in_turn):
@@ -39,7 +41,6 @@ def begin(wanted: Mapping[str, WantedUpdate], state: ClusterState, partial: Part
     version = next((one.version for one in wanted.values() if one.version != state.recorded.version), "")
     if not has_upgrade_snapshot(waiting[0], version, state, partial):
         return
-    first = min(tier_of(machine, state) for machine in (*waiting, *in_turn))
     for machine in waiting:
         pool = state.cluster.find_pool(machine.pool)
         if tier_of(machine, state) == first and pool is not None and not pool.paused:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from windrow.clusters.api.updates.turn import LIVE
 from windrow.clusters.change.pending import find_tier
-from windrow.clusters.change.rollout import list_canaries, why_canary_holds
+from windrow.clusters.change.rollout import find_outgoing_server, list_canaries, why_canary_holds
 from windrow.clusters.plan.hosts.hold import is_shutting_down, why_not_disrupted
 from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
 
@@ -40,6 +40,8 @@ def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[st
         return f"its etcd member on Node {machine.node_name} does not vote"
     if maintenance := why_not_disrupted(machine):
         return maintenance
+    if replaced := _why_after_replacement(machine, state):
+        return replaced
     canary = "" if machine.name in list_canaries(state) else why_canary_holds(state)
     if canary or (state.cluster.canary and begun):
         return canary or "one machine at a time while there is a canary"
@@ -49,6 +51,20 @@ def why_not_begin(machine: MachineState, state: ClusterState, begun: Sequence[st
         if machine.record.is_server
         else _why_no_worker(machine, state, in_turn)
     )
+
+
+def _why_after_replacement(machine: MachineState, state: ClusterState) -> str:
+    """A server that takes the place of another one is an etcd member beside it: of two that are one afterwards, neither restarts."""
+    if not state.is_etcd_member(machine):
+        return ""
+    members = state.etcd_members
+    others = [one for one in members if one.name != machine.name and state.is_healthy_etcd_member(one)]
+    if 2 * len(others) > len(members):
+        return ""
+    outgoing = find_outgoing_server(state)
+    if not outgoing or outgoing == machine.name:
+        return ""
+    return f"etcd would keep {len(others)} of {len(members)} members meanwhile; {outgoing} is replaced first"
 
 
 def why_not_go_on(machine: MachineState, state: ClusterState) -> str:

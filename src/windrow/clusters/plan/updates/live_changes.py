@@ -1,5 +1,5 @@
-"""Changes that disrupt nothing, so that no turn is waited for: files that API servers apply to the cluster by themselves, and
-labels and taints of Nodes."""
+"""Changes that disrupt nothing, so that no turn is waited for: files that API servers apply to the cluster by themselves, labels
+and taints of Nodes, and cordons that nothing needs any more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.updates.turn import LIVE
-from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, UpdateNode
+from windrow.clusters.plan.actions import BeginUpdate, PartialPlan, UncordonNode, UpdateNode
 from windrow.clusters.plan.updates.wanted import WantedUpdate, new_update
 from windrow.clusters.state import ClusterState, MachineState, Node
 from windrow.kubernetes.objects import nested
@@ -71,6 +71,18 @@ def plan_nodes(state: ClusterState, partial: PartialPlan) -> None:
                 tuple(taints)[-MAX_FORMER_TAINTS:],
             )
         )
+
+
+def plan_cordons(state: ClusterState, partial: PartialPlan) -> None:
+    """What the manager has cordoned without a turn or a host in maintenance that needs it is uncordoned: data that were restored had
+    it cordoned, or the write of a manager that does not lead any more arrived late."""
+    for machine in state.active:
+        record, node = machine.record, machine.node
+        if record.update is not None or record.maintenance is not None:
+            continue
+        if node is not None and node.unschedulable and node.is_cordoned_by_manager:
+            why = "neither a turn nor a host in maintenance needs its cordon"
+            partial.actions.append(UncordonNode(why, machine.name, node.name))
 
 
 def former_labels(record: Machine) -> dict[str, str]:

@@ -30,7 +30,7 @@ from windrow.clusters.plan.updates.evidence import await_guest, why_not_applied
 from windrow.clusters.plan.updates.failures import fail, retry_hint
 from windrow.clusters.plan.updates.jobs.former_jobs import await_former_jobs, withdraw
 from windrow.clusters.plan.updates.jobs.preflight import preflight
-from windrow.clusters.plan.updates.live_changes import plan_nodes
+from windrow.clusters.plan.updates.live_changes import plan_cordons, plan_nodes
 from windrow.clusters.plan.updates.records import correct_records
 from windrow.clusters.plan.updates.upgrade_snapshot import has_upgrade_snapshot
 from windrow.clusters.plan.updates.vm_turns import VmStep, find_vm_step, is_about_to_stop, is_uncordoned
@@ -52,6 +52,7 @@ def plan(state: ClusterState, *, may_begin: bool = True) -> PartialPlan:
         begin(wanted, state, partial)
     if state.guest.is_reachable and not state.cluster.paused:
         plan_nodes(state, partial)
+        plan_cordons(state, partial)
     return partial
 
 
