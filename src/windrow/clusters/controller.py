@@ -485,13 +485,13 @@ class ClusterController:
             self._metrics.forget(key)
             return SETTLED
         if self._group is not None:
-            self._prober.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
-            self._prober.request_versions(self._observer.find_versions_credential(state.cluster))
+            self._prober.watch(self._group, key, self._observer.credentials.list_allowed(state.cluster))
+            self._prober.request_versions(self._observer.credentials.find_for_versions(state.cluster))
         if state.awaits_probe:
             return Waiting("the first answer of Harvester", state.now, "the preflight")
         if self._group is not None:
             self._objects.watch(self._group, key, state.places)
-            self._objects.watch_balancers(self._group, key, self._observer.list_balancer_places(state))
+            self._objects.watch_balancers(self._group, key, self._observer.balancers.list_places(state))
             self._objects.watch_addresses(
                 self._group, key, self._observer.addresses.list_credentials(state.cluster)
             )
@@ -499,7 +499,7 @@ class ClusterController:
                 self._group, key, self._observer.addresses.list_ip_pool_credentials(state.cluster)
             )
             self._leases.open(self._group, key, state.places)
-            self._hosts.watch(self._group, key, self._observer.list_allowed_credentials(state.cluster))
+            self._hosts.watch(self._group, key, self._observer.credentials.list_allowed(state.cluster))
         connection = self._connect_guest(key, state)
         self._spacing.on_reconciled(key, len(state.machines))
         plan = plan_cluster(state)
@@ -548,7 +548,7 @@ class ClusterController:
 
     def _probe_credentials(self, state: ClusterState) -> None:
         """A request has failed: whether it is the credential shows at once, not when a watch ends."""
-        for credential in self._observer.list_allowed_credentials(state.cluster):
+        for credential in self._observer.credentials.list_allowed(state.cluster):
             self._prober.probe_again(credential)
 
     def _remember_preflight(self, state: ClusterState) -> None:

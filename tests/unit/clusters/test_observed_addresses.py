@@ -13,8 +13,8 @@ from tests.unit.clusters.test_addresses import NETWORK, SERVERS, TEN, WORKERS, a
 from tests.unit.clusters.test_held_addresses import an_orphan
 
 from windrow.clusters.api.kinds import CLUSTER
-from windrow.clusters.observed_addresses import AddressObserver
-from windrow.clusters.observer import credentials_of
+from windrow.clusters.observe.addresses import AddressObserver
+from windrow.clusters.observe.credentials import credentials_of
 from windrow.clusters.plan.actions import ClaimAddresses, ProvisionVM
 from windrow.clusters.plan.addresses import describe_shortage
 from windrow.clusters.plan.planner import plan_cluster

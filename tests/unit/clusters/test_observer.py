@@ -20,7 +20,9 @@ from windrow.clusters.api.names import CREDENTIAL_KEY, ENDPOINT_IP_POOL, ENDPOIN
 from windrow.clusters.api.secrets import GUEST_KUBECONFIG, CredentialError, SecretData, render_secrets
 from windrow.clusters.context import ProcessState, ReconcileContext
 from windrow.clusters.endpoint_balancer import ObservedBalancer, key_of_balancers, read_balancer
-from windrow.clusters.observer import Observer, credentials_of, find_twin
+from windrow.clusters.observe.credentials import credentials_of
+from windrow.clusters.observe.orphans import find_twin
+from windrow.clusters.observer import Observer
 from windrow.clusters.orphans import MachineClaim, OrphanVm, read_cluster_vm, read_machine_claim
 from windrow.clusters.sources.hosts import UNKNOWN
 from windrow.clusters.state import ClusterState, GuestState, ManagerLease, Node, Place, Pod
