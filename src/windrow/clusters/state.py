@@ -612,8 +612,14 @@ class ClusterState:
 
         The guest cannot be asked, which is so after each start of this process. A VM that does not run has no pods.
         """
-        may_have_pods = machine.record.has_joined and not machine.is_going_down
+        joined = machine.record.has_joined or self._may_have_joined_meanwhile(machine)
+        may_have_pods = joined and not machine.is_going_down
         return may_have_pods and not self.guest.is_reachable and self._has_time_to_drain(machine)
+
+    def _may_have_joined_meanwhile(self, machine: MachineState) -> bool:
+        """Whether it may have joined while no process looked, which had recorded that."""
+        is_unasked = self.guest.state == "unknown" and self.recorded.initialized
+        return is_unasked and machine.record.was_created
 
     def _has_time_to_drain(self, machine: MachineState) -> bool:
         pool = self.cluster.find_pool(machine.pool)

@@ -162,6 +162,26 @@ def test_what_is_to_be_drained_waits_for_a_guest_that_cannot_be_asked(guest, loo
     assert wait.until == NOON + DRAIN_TIMEOUT
 
 
+def test_a_machine_that_never_was_a_node_goes_once_the_guest_was_asked_for_it():
+    """It may have joined while no manager ran that would have recorded it, and taken pods."""
+    booted = nodeless(leaving(a_machine("w4", DRAINED)))
+
+    assert worker_leaves(booted, DRAINED, guest=GuestState()).actions == ()
+    assert subjects(worker_leaves(booted, DRAINED), DeleteVM) == ["w4"]
+    late = leaving(booted, NOON - DRAIN_TIMEOUT)
+    assert subjects(worker_leaves(late, DRAINED, guest=GuestState()), DeleteVM) == ["w4"]
+
+
+def test_a_machine_is_not_drained_of_what_no_cluster_can_have_given_it():
+    waiting = nodeless(leaving(a_machine("w4", DRAINED)))
+    uncreated = record_of(waiting, driver_config={"MachineName": "w4"})
+    assert subjects(worker_leaves(uncreated, DRAINED, guest=GuestState()), DeleteVM) == ["w4"]
+
+    begun = a_cluster(SERVERS, replace(DRAINED, quantity=0), recorded=RecordedStatus())
+    plan = planned(begun, [*some("s", 3, SERVERS), waiting], guest=GuestState())
+    assert subjects(plan, DeleteVM) == ["w4"]
+
+
 @pytest.mark.parametrize(
     ("machine", "pool"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -381,6 +382,20 @@ def test_the_objects_follow_what_the_guest_lists() -> None:
         await site.execute(do.RecordSnapshots("listed", (), (gone,)))
         await site.execute(do.RecordSnapshots("listed", (), (gone,)))  # again, as after a restart
         assert [raw["metadata"]["name"] for raw in await listed(site)] == [TWO]
+
+    on_a_site(story)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning", "error::RuntimeWarning")
+def test_a_manager_that_ends_as_it_records_snapshots_leaves_no_write_half_begun() -> None:
+    async def story(site: Site) -> None:
+        state, record = await site.state(), do.RecordSnapshots("listed", (file_of("one"),), ())
+        recording = asyncio.create_task(site.actions.execute(record, state))
+        await asyncio.sleep(0)  # its writes are tasks now, and none of them has begun
+        recording.cancel()
+        await asyncio.wait([recording])
+        gc.collect()
+        assert await listed(site) == []
 
     on_a_site(story)
 

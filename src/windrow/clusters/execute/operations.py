@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -53,7 +53,7 @@ from windrow.clusters.execute.in_place_restore import (
 from windrow.clusters.execute.rotations.certificates import CertificateRenewal
 from windrow.clusters.execute.rotations.keys import KeyRotation
 from windrow.clusters.execute.rotations.token import TokenRotation
-from windrow.clusters.execute.servers.requests import LongRequests
+from windrow.clusters.execute.servers.requests import LongRequests, Work
 from windrow.clusters.execute.servers.restored_generation import (
     read_restored_generation,
     write_restored_generation,
@@ -158,9 +158,9 @@ class OperationActions:
             case do.ReleaseSnapshots():
                 await asyncio.gather(*map(self._release, action.snapshots[:MAX_WRITES]))
             case do.WriteSnapshotMetadata():
-                await self._attempt(METADATA, self._write_metadata(action, state), state)
+                await self._attempt(METADATA, partial(self._write_metadata, action, state), state)
             case do.WriteS3Secret():
-                await self._attempt(S3_SECRET, self._write_s3_secret(action, state), state)
+                await self._attempt(S3_SECRET, partial(self._write_s3_secret, action, state), state)
             case do.BeginSnapshot():
                 await self._begin_snapshot(action, state)
             case do.SaveSnapshot():
@@ -192,7 +192,7 @@ class OperationActions:
             case do.FinishRestore():
                 await self._finish_restore(action, state)
             case do.DeleteSnapshot():
-                deletion = self._delete_snapshot(action, state)
+                deletion = partial(self._delete_snapshot, action, state)
                 await self._attempt(action.snapshot.name, deletion, state)
             case do.BeginKeyRotation():
                 await self._rotation.begin(action, state)
@@ -243,18 +243,21 @@ class OperationActions:
             render_snapshot(state.cluster, file, find_openable(file, *passwords)) for file in action.present
         ]
         await asyncio.gather(
-            *(self._attempt(name_of(raw), self._write(raw, state), state) for raw in wanted[:MAX_WRITES])
+            *(
+                self._attempt(name_of(raw), partial(self._write, raw, state), state)
+                for raw in wanted[:MAX_WRITES]
+            )
         )
         await asyncio.gather(*map(self._remove, action.gone[:MAX_WRITES]))
         if action.forgotten:
             over = {"etcdSnapshotFailures": dict.fromkeys(action.forgotten)}
             await self._context.patch_cluster_status(state, over)
 
-    async def _attempt(self, name: str, attempt: Awaitable[None], state: ClusterState) -> None:
+    async def _attempt(self, name: str, attempt: Work, state: ClusterState) -> None:
         """What is refused of one object is recorded, and tried again ever later. Nothing else waits for it."""
         before = state.recorded.operations.failures.get(name)
         try:
-            await attempt
+            await attempt()
         except (KubeError, UserError) as error:
             tries = before.tries + 1 if before else 1
             due = self._context.clock.now() + min(FIRST_RETRY * 2 ** min(tries - 1, 10), LAST_RETRY)
