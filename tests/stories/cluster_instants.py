@@ -14,11 +14,21 @@ from ipaddress import ip_address
 from tests.stories.cluster_invariants import MACHINE_UID, Founded
 from tests.support.simulation import Simulation
 
+from windrow.clusters.api.cluster import DRAIN_TIMEOUT
 from windrow.clusters.api.kinds import IP_ADDRESS, MACHINE
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.kubernetes.conditions import is_true
-from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    name_of,
+    namespace_of,
+    nested,
+    time_of,
+    uid_of,
+)
 from windrow.kubernetes.resources import NODE, PVC, ApiResource
 
 
@@ -156,7 +166,7 @@ class Instants:
         for guest in self.founded.all():
             self._removed_as_member(guest, name)
             if self.drains:
-                await self._removed_with_pods(guest, name)
+                await self._removed_with_pods(guest, vm)
 
     def _removed_as_member(self, guest: GuestCluster, name: str) -> None:
         if not guest.etcd.is_embedded:
@@ -166,13 +176,21 @@ class Instants:
         if member is not None and not member.learner and len(guest.etcd.voters()) > 1:
             self._wrong(f"the VM of {name} is removed while it is an etcd member")
 
-    async def _removed_with_pods(self, guest: GuestCluster, name: str) -> None:
+    async def _removed_with_pods(self, guest: GuestCluster, vm: Raw) -> None:
+        """A VM that is stopped runs none, whatever its Node shows: that may be as a snapshot of etcd had it."""
         self.seen["VM removed by the manager, drained"] += 1
+        name, is_stopped = name_of(vm), nested(vm, "status", "printableStatus") == "Stopped"
         node = await guest.client().find(NODE.ref(name))
-        if node is None or nested(node, "spec", "unschedulable"):
+        if node is None or nested(node, "spec", "unschedulable") or is_stopped:
             return
-        if is_true(nested(node, "status", "conditions"), "Ready"):
+        if is_true(nested(node, "status", "conditions"), "Ready") and not await self._is_drain_over(name):
             self._wrong(f"the VM of {name} is removed while its node takes pods")
+
+    async def _is_drain_over(self, name: str) -> bool:
+        """Whether the time to drain it has passed, however far that came: then Cluster API goes on as well (nodeDrainTimeout)."""
+        machines = await self.sim.management_client.list(MACHINE)
+        since = (time_of(raw, "metadata", "deletionTimestamp") for raw in machines if name_of(raw) == name)
+        return any(begun and self.sim.clock.now() >= begun + DRAIN_TIMEOUT for begun in since)
 
     def _has_quorum(self) -> None:
         for guest in self.founded.all():

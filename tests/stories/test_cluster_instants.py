@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.stories.cluster_instants import Instants
@@ -12,8 +14,9 @@ from tests.support.simulation import Simulation, simulation
 
 from windrow.clusters.api.kinds import IP_ADDRESS, MACHINE
 from windrow.emulator import kinds
+from windrow.emulator.guest_cluster.etcd import EtcdMembers
 from windrow.kubernetes.objects import Raw, new_object
-from windrow.kubernetes.resources import PVC
+from windrow.kubernetes.resources import NODE, PVC
 
 NAME = "orchard-workers-abcde-fghij"
 RANGE = "192.168.50.100-192.168.50.119"
@@ -163,6 +166,63 @@ def test_an_address_of_the_range_is_claimed_for_the_instance_that_has_it_until_i
         async with simulation(with_manager=False) as sim:
             instants = Instants(sim, Founded(sim), (RANGE,), drains=True)
             await act(sim, instants)
+            assert instants.faults == ([fault] if fault else [])
+
+    run_driven(story())
+
+
+class GuestOfOneNode(Founded):
+    """The Nodes of the emulated Harvester in the place of those of a guest cluster."""
+
+    def all(self) -> list[Any]:
+        client = self.sim.harvester_client
+        return [SimpleNamespace(client=lambda: client, etcd=EtcdMembers(is_embedded=False))]
+
+    def __init__(self, sim: Simulation) -> None:
+        super().__init__(sim)
+        self.sim = sim
+
+
+def a_vm_that_goes(state: str) -> Raw:
+    vm = new_object(kinds.VM, NAME, "default", status={"printableStatus": state})
+    owned = {MACHINE_UID: "m-1", CLUSTER_UID: "c-1"}
+    vm["metadata"] |= {"uid": "vm-1", "annotations": owned, "deletionTimestamp": "2026-01-01T12:00:00Z"}
+    return vm
+
+
+@pytest.mark.parametrize(
+    ("state", "cordoned", "drained_s", "fault"),
+    [
+        ("Running", False, 0, f"the VM of {NAME} is removed while its node takes pods"),
+        ("Running", True, 0, ""),
+        ("Stopped", False, 0, ""),
+        ("Running", False, 290, f"the VM of {NAME} is removed while its node takes pods"),
+        ("Running", False, 300, ""),
+    ],
+    ids=["taking pods", "cordoned", "it is stopped", "in the time to drain", "after the time to drain"],
+)
+def test_a_vm_that_is_removed_takes_no_pods(state: str, cordoned: bool, drained_s: int, fault: str) -> None:
+    async def story() -> None:
+        async with simulation(with_manager=False) as sim:
+            node = new_object(
+                NODE, NAME, labels={"room": "1"}, spec={"unschedulable": True} if cordoned else {}
+            )
+            node["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+            await sim.harvester_client.create(NODE, node)
+            machine = a_machine()
+            machine["metadata"]["finalizers"] = ["windrow.io/machine"]
+            machine["spec"] |= {
+                "clusterName": "orchard",
+                "clusterUID": "c-1",
+                "roles": ["worker"],
+                "options": {},
+            }
+            machine["spec"] |= {"credential": "farm", "version": "v1.34.7+rke2r1"}
+            await sim.management_client.create(MACHINE, machine)
+            await sim.management_client.delete(MACHINE.ref(NAME, "fleet-default"))
+            await sim.advance(seconds=drained_s)
+            instants = Instants(sim, GuestOfOneNode(sim), (RANGE,), drains=True, _known={"vm-1"})
+            await instants.look(kinds.VM, None, a_vm_that_goes(state))
             assert instants.faults == ([fault] if fault else [])
 
     run_driven(story())
