@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.clusters.builders import (
     OPTIONS,
     SERVER,
+    WORKER,
     a_cluster,
     a_machine,
     a_pool,
@@ -27,6 +28,7 @@ from tests.unit.clusters.builders import (
     unready,
 )
 
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.manifest.reading import read_cluster
 from windrow.clusters.api.operations.recorded import Operations, RecordedOperations
@@ -120,6 +122,74 @@ def test_without_surge_as_many_go_first_as_may_be_unavailable() -> None:
     assert not of_kind(plan, CreateMachine)
     after = [leaving(a_machine("w1", pool)), leaving(a_machine("w2", pool)), a_machine("w3", pool)]
     assert deleted(rolled(pool, after)) == []
+
+
+def pools_of(*parts: tuple[str, frozenset[Role], int, IntOrPercent]) -> list[Pool]:
+    return [a_pool(name, size, roles, max_surge=surge) for name, roles, size, surge in parts]
+
+
+ETCD, API = frozenset({Role.ETCD}), frozenset({Role.CONTROL_PLANE})
+
+
+@pytest.mark.parametrize(
+    ("pools", "why"),
+    [
+        (pools_of(("p", SERVER, 1, NONE)), "etcd has no other member without it"),
+        (pools_of(("p", SERVER, 2, NONE)), "the other one of 2 etcd members is no majority without it"),
+        (pools_of(("p", API, 1, NONE), ("q", ETCD, 3, ONE)), "no other machine is a control plane"),
+        (pools_of(("p", API, 2, NONE), ("q", ETCD, 1, ONE)), ""),
+        (pools_of(("p", API, 1, NONE), ("q", SERVER, 3, ONE)), ""),
+        (pools_of(("p", ETCD, 1, NONE), ("q", SERVER, 2, ONE)), ""),
+        (pools_of(("p", SERVER, 3, NONE)), ""),
+        (pools_of(("p", SERVER, 1, ONE)), ""),
+        (pools_of(("p", SERVER, 1, IntOrPercent(25, 0))), ""),
+        (pools_of(("p", WORKER, 1, NONE)), ""),
+    ],
+)
+def test_without_surge_the_server_that_the_cluster_cannot_do_without_is_refused_another(
+    pools: list[Pool], why: str
+) -> None:
+    pools[0] = wanted(pools[0])
+    machines = [
+        one for pool in pools for one in some(pool.name, pool.quantity, replace(pool, options=OPTIONS))
+    ]
+    state = look(a_cluster(*pools), machines)
+
+    pending = pending_changes(state)
+
+    assert {one.change for one in pending.machines} == {"refused" if why else "replace"}
+    assert not why or {one.because for one in pending.machines} == {pending.refused[0].message}
+    said = [one.message.rpartition(", and ")[2] for one in pending.refused]
+    assert said == ([why] if why else [])
+    assert bool(pending.turns) is not bool(why)
+
+
+def test_what_is_changed_in_place_is_so_beside_a_replacement_that_is_refused() -> None:
+    [pool] = pools_of(("p", SERVER, 1, NONE))
+    cluster = a_cluster(wanted(pool), recorded=replace(a_cluster(pool).recorded, version="v1.34.6+rke2r1"))
+    server = record_of(a_machine("p1", pool), version="v1.34.6+rke2r1")
+
+    [change] = pending_changes(look(cluster, [server])).machines
+
+    assert change.change == "service restart"
+    assert {one.change for one in change.fields} == {"service restart", "refused"}
+
+
+def test_a_pool_that_is_to_have_no_machine_refuses_none() -> None:
+    pools = pools_of(("p", SERVER, 0, NONE), ("q", SERVER, 1, ONE))
+
+    pending = pending_changes(look(a_cluster(wanted(pools[0]), pools[1]), some("p", 1, pools[0])))
+
+    assert (pending.refused, [one.change for one in pending.machines]) == ((), ["replace"])
+
+
+def test_a_refusal_for_want_of_surge_names_the_field_and_what_to_set() -> None:
+    [pool] = pools_of(("p", SERVER, 1, NONE))
+
+    [problem] = pending_changes(look(a_cluster(wanted(pool)), some("p", 1, pool))).refused
+
+    assert problem.field == "spec.rkeConfig.machinePools[p].rollingUpdate"
+    assert problem.hint == "set rollingUpdate.maxSurge of pool p to 1"
 
 
 def test_more_surge_than_outdated_machines_creates_no_more_than_those() -> None:

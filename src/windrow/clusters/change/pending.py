@@ -29,6 +29,7 @@ from windrow.clusters.change.compare import (
 )
 from windrow.clusters.change.fields import POOL, TURNS, concerns, on_change_of_field, strongest
 from windrow.clusters.change.revisions import find_present_hash, list_fields
+from windrow.clusters.change.surge import check_replacement
 from windrow.clusters.change.way_back import name_way_back
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
 from windrow.core.text import join_some
@@ -136,6 +137,7 @@ class _Comparison:
         self._fields: dict[str, Mapping[str, object]] = {}  # that are wanted, by pool
         self._configurations: dict[tuple[str, str], tuple[FieldChange, ...]] = {}  # by pool and hash
         self._alike: dict[tuple[object, ...], list[tuple[Machine, tuple[FieldChange, ...]]]] = {}
+        self._irreplaceable: dict[str, Problem] = {}  # by pool
 
     def of_machine(self, machine: MachineState) -> MachineChange | None:
         record, pool = machine.record, self._state.cluster.find_pool(machine.pool)
@@ -145,6 +147,7 @@ class _Comparison:
         if not fields:
             return None
         fields = _replacing(fields) if self._state.cluster.replaces else fields
+        fields = self._refuse_replacement(fields, pool)
         change = strongest(frozenset(one.change for one in fields))
         return MachineChange(
             machine.name,
@@ -154,6 +157,16 @@ class _Comparison:
             "; ".join(dict.fromkeys(one.because for one in fields if one.change == change)),
             version=record.version if self._refused else self._state.cluster.version,
             config_hash=self._find_hash(record),
+        )
+
+    def _refuse_replacement(self, fields: tuple[FieldChange, ...], pool: Pool) -> tuple[FieldChange, ...]:
+        problem = check_replacement(pool, self._state.cluster.pools)
+        if problem is None or not any(one.change == "replace" for one in fields):
+            return fields
+        self._irreplaceable[pool.name] = problem
+        return tuple(
+            replace(one, change="refused", because=problem.message) if one.change == "replace" else one
+            for one in fields
         )
 
     def of_cluster(self) -> tuple[FieldChange, ...]:
@@ -173,6 +186,7 @@ class _Comparison:
                 yield problem
         yield from _list_refused_roles(self._state)
         yield from self._list_refused_options()
+        yield from self._irreplaceable.values()
 
     def _list_refused_options(self) -> Iterator[Problem]:
         """Each once, in whichever machines it is found."""

@@ -12,6 +12,7 @@ from windrow.clusters.api.cluster import Pool
 from windrow.clusters.api.names import CANARY
 from windrow.clusters.change.fields import NOT_YET
 from windrow.clusters.change.pending import MachineChange, pending_changes
+from windrow.clusters.change.surge import find_budget
 from windrow.clusters.state import ClusterState, MachineState, once_per_state
 
 
@@ -124,7 +125,7 @@ def find_surge(pool: Pool, state: ClusterState) -> int:
     """How many machines beyond its quantity the pool is to have for its rollout; 0 where there is none, or it is held."""
     if find_rolling(state).get(pool.name, "none"):
         return 0
-    most = min(_find_budget(pool)[0], len(_list_replaceable(pool, state)))
+    most = min(find_budget(pool)[0], len(_list_replaceable(pool, state)))
     if not state.cluster.canary or why_canary_holds(state):
         return most
     return min(most, state.cluster.canary - len(list_canaries(state)))
@@ -136,17 +137,8 @@ def find_replicas(pool: Pool, state: ClusterState) -> int:
         return pool.quantity
     active = len(state.of_pool(pool))
     new = active - len(list_outdated(state)[pool.name])
-    kept = min(active, pool.quantity + min(_find_budget(pool)[0], new))
+    kept = min(active, pool.quantity + min(find_budget(pool)[0], new))
     return max(pool.quantity + find_surge(pool, state), kept)
-
-
-def _find_budget(pool: Pool) -> tuple[int, int]:
-    """maxSurge and maxUnavailable of the pool as numbers. Both 0 by rounding: one may be unavailable, as Kubernetes has it."""
-    surge, unavailable = (
-        pool.max_surge.resolve_up(pool.quantity),
-        pool.max_unavailable.resolve_down(pool.quantity),
-    )
-    return (surge, unavailable) if surge or unavailable else (0, 1)
 
 
 def find_outgoing_server(state: ClusterState) -> str:
@@ -168,7 +160,7 @@ def list_removable(
     by_name = state.machines_by_name
     active = state.of_pool(pool)
     outdated = _list_replaceable(pool, state)
-    least = pool.quantity - _find_budget(pool)[1]
+    least = pool.quantity - find_budget(pool)[1]
     available = sum(1 for machine in active if _is_available(machine, state))
     idle = [one for one in outdated if not _is_available(by_name[one.machine], state)]
     spare = max(0, available - least)
